@@ -1,5 +1,5 @@
 /*
-Sorts up to 128 keys in shared memory with a bitonic network; one block, one thread a key. Missing
+Sorts up to 128 keys in shared memory with a bitonic network; one block, one thread per key. Missing
 keys are filled with the largest int, which stays at the end.
 
     tegula check examples/cuda/bitonic_sort.cu --kernel bitonic_sort --grid 1 --block 128 \

@@ -1,5 +1,5 @@
 /*
-The sum of every 8 elements: a cooperative group of 8 lanes reduces with shuffles of its own.
+The sum of every 8 elements: a cooperative group of 8 lanes reduces with its own shuffles.
 
     tegula check examples/cuda/group_sums.cu --kernel group_sums --grid 3 --block 64 \
         --arg 'x=f32[150]' --arg 'sums=out:f32[19]' --arg n=150

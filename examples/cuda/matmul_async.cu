@@ -18,7 +18,7 @@ __global__ void matmul_async(const float* A, const float* B, float* C, int m, in
     const int col = blockIdx.x * TILE + threadIdx.x;
     const int steps = (k + TILE - 1) / TILE;
 
-    // Starts the copies of one step as one group.
+    // Issues the copies of one step as one group.
     const auto start = [&](int step) {
         const int a_col = step * TILE + threadIdx.x;
         const int b_row = step * TILE + threadIdx.y;
@@ -39,7 +39,7 @@ __global__ void matmul_async(const float* A, const float* B, float* C, int m, in
         if (step + 1 < steps) {
             start(step + 1);
         }
-        __pipeline_commit();  // an empty group after the last step keeps the count the same
+        __pipeline_commit();  // an empty group after the last step keeps the group count constant
         __pipeline_wait_prior(1);
         __syncthreads();
 

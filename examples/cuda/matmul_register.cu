@@ -7,10 +7,10 @@ which keeps rows aligned to 16 bytes and the transposed stores free of conflicts
         --block 8,8 --arg 'A=f32[50,20]' --arg 'B=f32[20,44]' --arg 'C=out:f32[50,44]' \
         --arg m=50 --arg n=44 --arg k=20 --expect 'C = A @ B'
 */
-constexpr int TILE = 32;  // rows and columns of C a block
-constexpr int DEPTH = 8;  // products a step
-constexpr int MICRO = 4;  // rows and columns of C a thread
-constexpr int PAD = 4;    // floats after a row of the tile of A
+constexpr int TILE = 32;  // rows and columns of C per block
+constexpr int DEPTH = 8;  // extent of a tile along k
+constexpr int MICRO = 4;  // rows and columns of C per thread
+constexpr int PAD = 4;    // padding of a row of A's tile, in floats
 
 __device__ float4 load4(const float* from, bool inside) {
     return inside ? *reinterpret_cast<const float4*>(from) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);

@@ -1,6 +1,6 @@
 /*
-C = A B for matrices of int: tiled, with x as the row of C. Correct, but slow: neighboring threads
-read neighboring rows, so each request for A or B touches 16 sectors (lines 23 and 24), and the
+C = A B for matrices of int: tiled, with x as the row of C. Correct, but slow: adjacent threads
+read adjacent rows, so each request for A or B touches 16 sectors (lines 23 and 24), and the
 stores to shared memory have 8-way bank conflicts.
 
     tegula check examples/cuda/matmul_x_is_row_i32.cu --kernel matmul_x_is_row --grid 2,2 \

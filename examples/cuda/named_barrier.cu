@@ -1,6 +1,6 @@
 /*
-Each half of a block sums its own 64 elements, with a barrier of its own: the halves never wait for
-each other. `bar.sync b, 64` waits at barrier b for 64 threads.
+Each half of a block sums its own 64 elements, with its own barrier: the halves do not wait for each
+other. `bar.sync b, 64` waits at barrier b for 64 threads.
 
     tegula check examples/cuda/named_barrier.cu --kernel half_sums --grid 2 --block 128 \
         --arg 'x=f32[250]' --arg 'sums=out:f32[4]' --arg n=250

@@ -8,7 +8,7 @@ adds them. The fences order the sums with the counter, before and after its incr
 */
 constexpr int BLOCK = 64;
 
-__device__ unsigned int finished = 0;  // blocks so far; wraps to 0 for the next launch
+__device__ unsigned int finished = 0;  // number of finished blocks; wraps to 0 for the next launch
 
 __device__ float block_sum(float value) {
     __shared__ float partial[BLOCK];

@@ -1,5 +1,5 @@
 /*
-y = a x + y for vectors with a stride; the scalars arrive in one struct, by value.
+y = a x + y for vectors with a stride; the scalars are passed in one struct, by value.
 
     tegula check examples/cuda/saxpy_struct.cu --kernel saxpy --grid 3 --block 64 \
         --arg 'p={"a":2.5,"n":500,"x_stride":2,"y_stride":3}' --arg 'x=f32[999]' \

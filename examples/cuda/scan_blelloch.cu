@@ -5,7 +5,7 @@ again; 64 threads.
     tegula check examples/cuda/scan_blelloch.cu --kernel scan_blelloch --grid 3 --block 64 \
         --arg 'x=i32[300]' --arg 'y=out:i32[300]' --arg n=300
 */
-constexpr int COUNT = 128;  // elements a block, two a thread
+constexpr int COUNT = 128;  // elements per block, two per thread
 
 __global__ void scan_blelloch(const int* x, int* y, int n) {
     __shared__ int tree[COUNT];

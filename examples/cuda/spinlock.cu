@@ -1,6 +1,6 @@
 /*
 Every thread adds its element to the total inside a lock. Since sm_70 the lanes of a warp make
-progress on their own, so that a lane may hold the lock while others of its warp wait for it. For
+progress independently, so a lane can hold the lock while other lanes of its warp wait for it. For
 sums, prefer atomicAdd: this shows what a lock needs.
 
     tegula check examples/cuda/spinlock.cu --kernel locked_sum --grid 2 --block 40 \

@@ -9,7 +9,7 @@ are in 32 different banks, so neither step has a bank conflict.
 #include <cstdio>
 
 constexpr int TILE = 32;
-constexpr int ROWS = 8;  // rows a block copies at once
+constexpr int ROWS = 8;  // rows that a block copies at once
 
 __global__ void transpose_padded(const float* in, float* out, int rows, int cols) {
     __shared__ float tile[TILE][TILE + 1];

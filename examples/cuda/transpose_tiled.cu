@@ -7,7 +7,7 @@ Correct, but with a 32-way bank conflict: a warp reads a column of the tile (lin
         --arg cols=70
 */
 constexpr int TILE = 32;
-constexpr int ROWS = 8;  // rows a block copies at once
+constexpr int ROWS = 8;  // rows that a block copies at once
 
 __global__ void transpose_tiled(const float* in, float* out, int rows, int cols) {
     __shared__ float tile[TILE][TILE];

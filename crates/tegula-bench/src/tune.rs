@@ -123,11 +123,11 @@ mod tests {
     use std::rc::Rc;
 
     use tegula::element::Type;
-    use tegula_kernels::plan::{Caps, Plan, choose, legal};
+    use tegula_kernels::plan::{Caps, GpuDescription, Plan, choose, legal};
 
     use super::*;
 
-    const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
+    const CAPS: Caps = Caps::Gpu(GpuDescription::H200);
 
     fn problem([m, n, k]: [usize; 3]) -> Problem {
         let (accuracy, layouts) = Default::default();

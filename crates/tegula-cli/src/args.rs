@@ -131,12 +131,12 @@ assembler merges adjacent loads into a wide one, which takes fewer wavefronts: t
 --assembled does. The JSON object then has assembled: gpu, and requests, wavefronts and conflicts \
 of shared memory.
 
-A .cu file is compiled by NVRTC, nvcc or clang, without the host program in it. A launch in that \
-program whose grid and block are constant is the default. --arg gives a parameter a value, by its \
+A .cu file is compiled by NVRTC, nvcc or clang, without its host code. The first launch in the \
+host code with a constant grid and block is the default. --arg gives a parameter a value, by its \
 name or by its number from 0:
   100  0x1f  1e-3  true  f64:2    a number
-  f32[100,70]                     memory with random normal numbers, or integers
-                                  of 8 bits if its type is one
+  f32[100,70]                     memory with normal random numbers; for integer
+                                  types, random integers of 8 bits
   out:f32[9]                      uninitialized memory
   int:f32[9]  zero:f32[9]  one:f32[9]  range:f32[9]
                                   integers from -8 to 8, zeros, ones, 0 1 2 …
@@ -146,7 +146,7 @@ name or by its number from 0:
   {\"a\":2.5,\"n\":500}  [2.5,500]    a structure: its fields in order, with the
                                   types that the kernel loads, or \"f64:2.5\"
   hex:0000803f                    bytes
-An element type may be left out if the source declares it, as in out:[9]. Types are f64, f32, f16, \
+An element type can be omitted if the source declares it, as in out:[9]. Types are f64, f32, f16, \
 bf16, i8 to i64, and u8 to u64.
 
 --expect takes a formula such as 'C = A @ B.T + 2 * D', with the values of arguments before the \

@@ -1,6 +1,5 @@
 //! `tegula check my.cu`: runs a kernel of a CUDA C++ or PTX file in the interpreter, and reports
-//! its
-//! errors, its results and the cost of each line.
+//! its errors, its results and the cost of each line.
 
 mod arguments;
 mod compare;
@@ -33,7 +32,7 @@ use expect::Expected;
 use report::{FileReport, SeedDependent, Sources};
 use source::Source;
 
-/// The command, for a file.
+/// Runs `tegula check` on a file.
 pub fn run(args: &CheckArgs, path: &Path, progress: &ProgressDisplay) -> Result<()> {
     let options = &args.file;
     let mut prepared = Prepared::new(options, path, progress)?;
@@ -50,14 +49,14 @@ pub fn run(args: &CheckArgs, path: &Path, progress: &ProgressDisplay) -> Result<
     if report.ok { Ok(()) } else { Err(Failure::new(format!("kernel {}: {}", report.kernel, report.verdict()))) }
 }
 
-/// A kernel of a file with its launch, before and after it ran.
+/// A kernel of a file with its launch.
 pub struct Prepared<'a> {
     pub source: Source,
     pub launch: Launch,
     pub buffers: Vec<Buffer>,
-    /// The line of the launch in the source that grid and block are from.
+    /// The line of the launch in the host code that provides grid and block.
     launch_line: Option<u32>,
-    /// The buffers to write afterwards.
+    /// The buffers to write after the run: index, and path of the file.
     outputs: Vec<(usize, &'a tegula_files::ArrayPath)>,
     expected: Vec<Expected>,
 }
@@ -66,7 +65,7 @@ impl<'a> Prepared<'a> {
     /// Compiles the file, and binds the arguments of the options.
     ///
     /// # Errors
-    /// Whatever keeps the kernel from running, before it runs.
+    /// Every reason why the kernel cannot run.
     pub fn new(options: &'a FileOptions, path: &Path, progress: &ProgressDisplay) -> Result<Prepared<'a>> {
         let source = load(options, path, progress)?;
         let (Configuration { grid, block, shared }, proposed) = configuration(options, &source)?;
@@ -90,19 +89,19 @@ impl<'a> Prepared<'a> {
         outcome.map_err(|error| self.failure(&error))
     }
 
-    /// The failure of a launch that cannot run.
+    /// Converts the error of a launch that cannot run.
     pub fn failure(&self, error: &LaunchError) -> Failure {
         let Source { file, signature, .. } = &self.source;
         Failure::new(format!("{file}: {}: {}", signature.kernel, error.message))
     }
 
-    /// The report of an outcome, without the results.
+    /// The report of an outcome, without a comparison of results.
     pub fn report(&self, seeds: u32, outcome: &Outcome) -> FileReport {
         let report = file_report(seeds, &self.source, &self.launch, &self.buffers, outcome);
         FileReport { launch_line: self.launch_line, ..report }
     }
 
-    /// Compares the results with those expected, and writes the outputs.
+    /// Compares the results with the formulas of `--expect`, and writes the outputs.
     ///
     /// # Errors
     /// Files that cannot be written.
@@ -116,7 +115,7 @@ impl<'a> Prepared<'a> {
 }
 
 impl Source {
-    /// The texts that its lines are of.
+    /// The source texts for the lines of the report.
     pub fn sources(&self) -> Sources {
         let mut sources = Sources::new(&self.file, self.main_file());
         sources.set("", &self.ptx);
@@ -154,8 +153,8 @@ struct Configuration {
     shared: u32,
 }
 
-/// The configuration of the options, completed by the first launch in the source that fits. Returns
-/// that launch if it is the only origin of grid and block.
+/// The configuration of the options, completed by the first matching launch in the host code.
+/// Returns that launch if both grid and block are from it.
 fn configuration<'a>(
     options: &FileOptions,
     source: &'a Source,
@@ -181,7 +180,7 @@ fn configuration<'a>(
     Err(Failure::new(format!("{kernel}: {why}; add {missing}, with your numbers")))
 }
 
-/// The buffers to write, checked to be writable before the work.
+/// The buffers to write. The files are checked to be writable before the kernel runs.
 fn outputs<'a>(options: &'a FileOptions, arguments: &Arguments) -> Result<Vec<(usize, &'a tegula_files::ArrayPath)>> {
     let each = |output: &'a crate::args::Output| {
         let index = arguments.buffer(&format!("-o {}={}", output.name, output.path), &output.name)?;
@@ -232,7 +231,7 @@ fn print(args: &CheckArgs, source: &Source, outcome: &Outcome, report: &mut File
     Ok(report::print(&mut out, report, &costs, &mut sources, args.metrics)?)
 }
 
-/// Writes a buffer in C order.
+/// Writes a buffer to a file, in row-major order.
 fn write(buffer: &Buffer, path: &tegula_files::ArrayPath, progress: &ProgressDisplay) -> Result<()> {
     fn of<T: number::Number>(
         buffer: &Buffer,

@@ -255,15 +255,18 @@ pub fn cpu_kernels() -> Result<Vec<String>> {
 /// The GPUs that the driver reports.
 #[cfg(feature = "cuda")]
 pub fn gpus() -> Result<Vec<Gpu>> {
-    let gpu = |gpu: tegula::cuda::DeviceInfo| Gpu {
-        tuned: tuned(&gpu),
-        ordinal: gpu.ordinal,
-        name: gpu.name,
-        compute: gpu.compute,
-        multiprocessors: gpu.multiprocessors,
-        memory_bytes: gpu.memory_bytes,
-        cuda: gpu.driver,
-        usable: Caps::Gpu { compute: gpu.compute, multiprocessors: gpu.multiprocessors }.runs_kernels(),
+    let gpu = |gpu: tegula::cuda::DeviceInfo| {
+        let usable = Caps::Gpu(gpu.description()).runs_kernels();
+        Gpu {
+            tuned: tuned(&gpu),
+            ordinal: gpu.ordinal,
+            name: gpu.name,
+            compute: gpu.compute,
+            multiprocessors: gpu.multiprocessors,
+            memory_bytes: gpu.memory_bytes,
+            cuda: gpu.driver,
+            usable,
+        }
     };
     Ok(tegula::cuda::devices()?.into_iter().map(gpu).collect())
 }

@@ -529,7 +529,7 @@ fn errors_are_one_line() {
         ),
         (
             with(shift, &["--arg", "y=1.5", "--arg", "x=i32[9]"]),
-            "--arg y=1.5: not a whole number; a float has its type, such as f32:0.5",
+            "--arg y=1.5: not a whole number; a float needs a type, such as f32:0.5",
         ),
         (
             with(shift, &["--arg", "y=foo", "--arg", "x=i32[9]"]),

@@ -157,7 +157,7 @@ fn errors_are_one_line() {
         ("reverse.ptx --grid 1 --block 64 --arg x=f32[64]", 1, "y"),
         (&format!("{REVERSE_LINE} --blocks 0,1"), 1, "--blocks 0,1,0: the grid has 1,1,1 blocks"),
         (&format!("{REVERSE_LINE} --warps 2"), 1, "--warps 2: a block has 2 warps, from 0"),
-        (&format!("{REVERSE_LINE} --from 9 --to 3"), 2, "--from 9 --to 3 are no steps"),
+        (&format!("{REVERSE_LINE} --from 9 --to 3"), 2, "--from 9 --to 3 selects no steps"),
         (&format!("{REVERSE_LINE} --compare cuda:0"), 2, "--compare applies to check"),
         (&format!("{REVERSE_LINE} --m 4"), 2, "--m"),
     ];

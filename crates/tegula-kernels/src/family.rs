@@ -124,12 +124,6 @@ pub trait KernelFamily: GemmVariant {
     /// The candidates for a product. Those without a predicted time are ordered by promise.
     fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>>;
 
-    /// A recipe that a plan takes regardless of predicted times: one without a predicted time, for
-    /// a problem that no other family suits as well.
-    fn preferred(_problem: &Problem, _gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
-        None
-    }
-
     /// The names of candidate kernels for large products of an element type, in any layout and
     /// accuracy.
     fn listed(ty: Type) -> Vec<String>;

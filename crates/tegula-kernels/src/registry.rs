@@ -79,14 +79,6 @@ macro_rules! registry {
                 all
             }
 
-            /// The first recipe that a family prefers regardless of predicted times.
-            pub(crate) fn preferred(problem: &Problem, gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
-                $(if let Some(recipe) = $Family::preferred(problem, gpu) {
-                    return Some(recipe.map(GemmKernel::$Family));
-                })*
-                None
-            }
-
             /// Whether the speed of this configuration is measured.
             pub fn is_measured(&self) -> bool {
                 match self { $(GemmKernel::$Family(kernel) => kernel.is_measured()),* }

@@ -157,7 +157,7 @@ impl Vector {
 
     /// Resident blocks per SM by their registers. With this bound, ptxas neither spills for a
     /// higher occupancy nor uses registers that would lower it.
-    fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         const REGISTERS: u32 = 65_536;
         // Strided addresses cost more where each element needs its own.
         let addresses = 2 * self.load_depth * self.cols / self.width() * if self.aligned_16 { 2 } else { 4 };

@@ -1,4 +1,4 @@
-//! Holds a kernel to "no error, no bank conflicts, the right result", as a test would.
+//! Checks a kernel as a test would: no errors, no bank conflicts, and the right result.
 //!
 //! `cargo run -p tegula-ptx --example check_kernel`
 

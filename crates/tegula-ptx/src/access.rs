@@ -16,16 +16,16 @@ use crate::program::{Address, Atomic, AtomicKind, Reg, SINK, Transfer};
 use crate::report::{self, Report};
 use crate::run::{Run, lanes, lanes_where};
 
-/// Counts the sectors of a request from addresses and bytes of a lane.
+/// Counts the sectors of a request, from the addresses of the lanes and the bytes of each lane.
 pub(crate) type SectorCount = fn(&[u64], u64) -> u64;
 
-/// What an access to memory does, for checks and costs.
+/// The kind of an access to memory, for the race detector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub access: AccessKind,
-    /// Scope of a strong access; `None` if weak.
+    /// Scope of a strong access; `None` for a weak access.
     pub scope: Option<Scope>,
-    /// As in [`Transfer`].
+    /// See [`Transfer::lockstep`].
     pub lockstep: bool,
 }
 
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// The memory that the lanes of an access address, after the checks of bounds and alignment.
+/// The memory locations of an access, after the checks of bounds and alignment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub locations: [Location; 32],
@@ -46,11 +46,11 @@ pub(crate) struct Target {
     pub lanes: u32,
 }
 
-/// Key of shared memory in shadow memory: it is one array.
+/// Index of shared memory in [`SharedShadow`], which has one array.
 const SHARED: usize = 0;
 
 impl Run<'_, '_> {
-    /// Addresses of the lanes.
+    /// The address of each lane.
     pub fn addresses(&self, frame: u32, address: &Address) -> Lanes {
         let base = self.register(address.base);
         let fixed = if address.frame { address.offset + i64::from(frame) } else { address.offset };
@@ -62,7 +62,7 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Resolves the addresses of the active lanes; reports and drops those that are invalid.
+    /// Resolves the addresses of the active lanes. Reports invalid ones, and removes their lanes.
     pub fn resolve(&mut self, space: Option<StateSpace>, addresses: &Lanes, bytes: u32, writes: bool) -> Target {
         if let Some(target) = self.resolve_together(space, addresses, bytes) {
             return target;
@@ -87,9 +87,8 @@ impl Run<'_, '_> {
         target
     }
 
-    /// Resolves addresses that all lie in one symbol of shared memory or in one allocation, the
-    /// most
-    /// frequent case; `None` if one of them does not, or is not aligned.
+    /// Resolves addresses that are all in one symbol of shared memory or in one allocation, the
+    /// most frequent case. `None` if one of them is elsewhere or not aligned.
     fn resolve_together(&self, space: Option<StateSpace>, addresses: &Lanes, bytes: u32) -> Option<Target> {
         let first = lanes(self.active).next()?;
         let active = self.active;
@@ -159,7 +158,7 @@ impl Run<'_, '_> {
                 format!("{}, which has {size} bytes", machine.shared_element(symbol, offset))
             }
             Location::Nowhere(address) => match report::nearest(machine, address) {
-                _ if address < 1 << 32 => format!("address {address:#x}, as of a null pointer"),
+                _ if address < 1 << 32 => format!("address {address:#x}, probably from a null pointer"),
                 Some((_, distance)) => format!("address {address:#x}, {distance}"),
                 None => format!("address {address:#x}"),
             },
@@ -219,7 +218,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Stores one element of each lane, weakly.
+    /// Stores one element of each lane by a weak write.
     pub fn store_weak(&mut self, at: &mut Target, size: u32, values: &Lanes) {
         let merged = self.merge_same_values(at, size, values);
         self.check_lanes(at, size, Kind::WRITE);
@@ -234,7 +233,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The target of an element of a vector access.
+    /// The target of an element of a vector access, `bytes` after the first element.
     pub fn elements(&self, target: &Target, bytes: u32) -> Target {
         let locations = target.locations.map(|location| match location {
             Location::Global { allocation, offset } => {
@@ -255,9 +254,9 @@ impl Run<'_, '_> {
         order
     }
 
-    /// Merges stores of the same value to one element in one instruction.
+    /// Merges the stores of one instruction that write the same value to the same element.
     ///
-    /// These do not race with each other. One lane stores; the accesses of the others are returned.
+    /// They do not race with each other. One lane stores; the accesses of the others are returned.
     fn merge_same_values(&mut self, at: &mut Target, size: u32, values: &Lanes) -> Vec<(Location, Access)> {
         if !self.machine.config.checks || at.lanes.count_ones() < 2 {
             return Vec::new();
@@ -267,7 +266,7 @@ impl Run<'_, '_> {
             Location::Shared { offset, .. } => Some((0, u64::from(offset))),
             _ => None,
         };
-        // Usually addresses ascend: then they differ.
+        // Fast path: ascending addresses are distinct.
         let keys: [Option<(u64, u64)>; 32] = at.locations.map(key);
         if lanes(at.lanes).map(|lane| keys[lane]).is_sorted_by(|a, b| a < b) {
             return Vec::new();
@@ -330,7 +329,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The shadow cells of an element: its memory, and the numbers of its granules.
+    /// The shadow cells of an element: its memory, and the indices of its cells.
     pub fn shadow_keys(&self, location: Location, size: u32) -> impl Iterator<Item = (u32, u64)> + use<> {
         let [shared, global] = self.machine.program.granules.map(u64::from);
         let (memory, offset, granule) = match location {
@@ -341,7 +340,7 @@ impl Run<'_, '_> {
         (offset / granule..(offset + u64::from(size)).div_ceil(granule)).map(move |index| (memory, index))
     }
 
-    /// Whether accesses to a location are recorded.
+    /// Whether the race detector tracks accesses to a location.
     fn is_tracked(&self, location: Location) -> bool {
         match location {
             Location::Shared { .. } => true,
@@ -350,7 +349,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Checks one element of each lane: initialized, no copy in flight, ordered.
+    /// Checks an access to one element by each lane: initialized, no copy in flight, no race.
     pub fn check_lanes(&mut self, at: &Target, size: u32, kind: Kind) {
         if !self.machine.config.checks {
             return;
@@ -364,13 +363,14 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Checks reads of shared memory on the fast path; returns the lanes that remain.
+    /// Checks reads of shared memory on a fast path; returns the lanes that need the full check.
     fn check_reads_fast(&mut self, at: &Target, size: u32) -> u32 {
         let granule = self.machine.program.granules[0];
         let mut rest = at.lanes;
         let Some(first) = lanes(at.lanes).next() else { return 0 };
-        // If all lanes read one element, the first and the last stand for all: shadow memory
-        // records two readers of a warp, and if two are ordered with a write, all are.
+        // If all lanes read one element, only the first and the last are checked: shadow memory
+        // records two readers of a warp, and a write that is ordered with two of them is ordered
+        // with all.
         let mut mask = at.lanes;
         let last = 31 - at.lanes.leading_zeros();
         if mask.count_ones() > 2 && lanes(mask).all(|lane| at.locations[lane] == at.locations[first]) {
@@ -390,7 +390,7 @@ impl Run<'_, '_> {
         if mask != at.lanes { 0 } else { rest }
     }
 
-    /// Checks an access of a lane.
+    /// Checks an access of a lane, and records it in shadow memory.
     pub fn check(&mut self, location: Location, lane: usize, size: u32, kind: Kind) {
         if !self.machine.config.checks {
             return;
@@ -479,7 +479,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Ends the run: it starts again, with the accesses to this allocation recorded.
+    /// Ends the run, so that it is repeated with this allocation tracked.
     fn write_untracked(&mut self, allocation: u32) {
         let machine = self.machine;
         let number = allocation as usize + 1;
@@ -487,7 +487,7 @@ impl Run<'_, '_> {
         self.partial.stopped = true;
     }
 
-    /// A load through the read-only path need not observe writes of the same launch.
+    /// Reports a read-only load (`ld.global.nc`) of an element that the same launch writes.
     fn check_read_only(&mut self, at: &Target, size: u32) {
         for lane in lanes(at.lanes) {
             let location = at.locations[lane];
@@ -550,7 +550,7 @@ impl Run<'_, '_> {
                 changes
             }
             Location::Local { offset } => {
-                // Only the own thread sees it, but a loop that changes it makes progress.
+                // Local memory is private to the thread, but a loop that changes it makes progress.
                 self.warp.local[lane].store(offset as usize, size, bits)
             }
             Location::Param { .. } | Location::Nowhere(_) => false,
@@ -564,7 +564,7 @@ impl Run<'_, '_> {
         }
         let (thread, now) = (self.thread(lane), self.now(lane, Some(scope)));
         let block = self.block.linear as u32;
-        // What a thread does after it has observed a value usually depends on that value.
+        // Later accesses of the thread usually depend on the value that it has observed.
         for (memory, index) in self.shadow_keys(location, size) {
             match location {
                 Location::Shared { .. } => self.block.shadow.record_wait(block, (memory, index as u32), &now, scope),
@@ -618,7 +618,7 @@ impl Run<'_, '_> {
                     self.acquire((location, size), lane, atomic.order, atomic.scope);
                 }
                 old[lane] = self.fetch(location, lane, size);
-                // A failed comparison is a read: it neither writes nor releases.
+                // A failed compare-and-swap is a read: it neither writes nor releases.
                 let Some(new) = atomic::update(atomic.kind, atomic.ty, old[lane], values[lane], swaps[lane]) else {
                     continue;
                 };
@@ -637,7 +637,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Counts a request of the lanes of a target.
+    /// Counts the costs of one request.
     pub fn count(
         &mut self,
         target: &Target,
@@ -692,7 +692,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The elements of a buffer in these bytes; `None` if it is one of plain bytes.
+    /// The number of buffer elements in `bytes` bytes; `None` if the element type is bytes.
     pub fn elements_of_buffer(&self, location: Location, bytes: u32) -> Option<u32> {
         let Location::Global { allocation, .. } = location else { return None };
         let ty = self.machine.allocations[allocation as usize].ty;
@@ -715,11 +715,11 @@ impl Run<'_, '_> {
     }
 }
 
-/// A volatile access to shared memory that no synchronization orders after that of another lane of
-/// its warp.
+/// Finds an access of another lane of the warp that is unordered with a volatile access to shared
+/// memory.
 ///
-/// To PTX both are strong and do not race. But code of this kind expects the lanes of a warp to run
-/// in lockstep, which they need not do since Volta.
+/// In PTX both are strong and do not race. But such code expects the lanes of a warp to run in
+/// lockstep, which is not guaranteed since Volta.
 fn same_warp_race(
     shadow: &SharedShadow,
     clocks: &mut BlockClocks,
@@ -753,7 +753,7 @@ fn acquires(order: MemoryOrder) -> bool {
     matches!(order, MemoryOrder::Acquire | MemoryOrder::AcqRel)
 }
 
-/// The operation whose cost rule applies.
+/// The atomic operation of `tegula-ir` that has the same cost.
 fn modeled(kind: AtomicKind) -> AtomicOp {
     match kind {
         AtomicKind::Cas => AtomicOp::CompareExchange { expected: Operand::Const(tegula_core::element::Type::U32, 0) },

@@ -1,34 +1,34 @@
-//! Addresses: the windows of generic space, and which allocation an address belongs to.
+//! Addresses: the windows of the generic address space, and the allocation of an address.
 //!
-//! Allocations of global memory begin 2⁴⁰ bytes apart, so an address outside of every allocation is
-//! out of bounds, and the nearest allocation is the one that was meant. An address of shared memory
-//! carries the number of its symbol above its offset. So an index past the end of one array is not
-//! an element of the next array, although offsets, and with them banks, are those of the hardware.
+//! Allocations of global memory begin 2⁴⁰ bytes apart. So an out-of-bounds address is in no other
+//! allocation, and the nearest allocation is the intended one. A shared-memory address has the
+//! number of its symbol in the bits above its offset. So an index past the end of one array is out
+//! of bounds, not in the next array. Offsets, and therefore banks, are those of the hardware.
 
 use crate::ast::StateSpace;
 
-/// Bits of the distance between two allocations.
+/// The distance between two allocations, and the size of a window, is 2 to this power.
 const STRIDE_BITS: u32 = 40;
-/// Number of the window of the first allocation.
+/// Index of the window of the first allocation.
 const FIRST_ALLOCATION: u64 = 16;
-/// Bits of an offset in shared memory; the number of the symbol is above.
+/// Bits of an offset in shared memory; the higher bits are the number of the symbol.
 const SHARED_OFFSET_BITS: u32 = 20;
 
-/// Window of shared memory in generic space.
+/// First generic address of the window of shared memory.
 pub(crate) const SHARED_WINDOW: u64 = 1 << STRIDE_BITS;
-/// Window of local memory in generic space.
+/// First generic address of the window of local memory.
 pub(crate) const LOCAL_WINDOW: u64 = 2 << STRIDE_BITS;
-/// Window of the parameters of the kernel in generic space.
+/// First generic address of the window of kernel parameters.
 pub(crate) const PARAM_WINDOW: u64 = 3 << STRIDE_BITS;
-/// Window of the addresses of functions.
+/// Address of function 0; functions are 16 bytes apart.
 pub(crate) const FUNCTION_WINDOW: u64 = 4 << STRIDE_BITS;
 
-/// A location in memory.
+/// The memory and the offset in bytes that an address refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// An offset in an allocation of global memory; negative or too large if out of bounds.
     Global { allocation: u32, offset: i64 },
-    /// An offset in the shared memory of the block, of a symbol.
+    /// An offset in the shared memory of the block, and the symbol that the address was made from.
     Shared { symbol: u32, offset: u32 },
     /// An offset in the local memory of the thread.
     Local { offset: i64 },
@@ -38,7 +38,7 @@ pub(crate) enum Location {
     Nowhere(u64),
 }
 
-/// The window that a space has in generic space; 0 for spaces that are addressed generically.
+/// First generic address of a state space; 0 if its addresses are generic ones.
 pub(crate) fn window(space: StateSpace) -> u64 {
     match space {
         StateSpace::Shared => SHARED_WINDOW,
@@ -53,12 +53,12 @@ pub(crate) fn allocation_address(allocation: u32) -> u64 {
     (u64::from(allocation) + FIRST_ALLOCATION) << STRIDE_BITS
 }
 
-/// The address in shared memory of a symbol at an offset.
+/// The shared-memory address of a symbol; `offset` is from the start of shared memory.
 pub(crate) fn shared_address(symbol: u32, offset: u32) -> u64 {
     u64::from(symbol) << SHARED_OFFSET_BITS | u64::from(offset)
 }
 
-/// The location of an address of a space, or of generic space; of `allocations` allocations.
+/// The location of an address in a state space (`None`: generic), with `allocations` allocations.
 pub(crate) fn locate(space: Option<StateSpace>, address: u64, allocations: u32) -> Location {
     match space {
         Some(StateSpace::Shared) => shared(address),
@@ -74,8 +74,7 @@ fn shared(address: u64) -> Location {
 }
 
 fn generic(address: u64, allocations: u32) -> Location {
-    // An address up to half a stride before a window belongs to that window, with a negative
-    // offset.
+    // An address up to half a window before a window is a negative offset in that window.
     let nearest = (address >> (STRIDE_BITS - 1)).wrapping_add(1) >> 1;
     let offset = address.wrapping_sub(nearest << STRIDE_BITS) as i64;
     if address >> STRIDE_BITS == SHARED_WINDOW >> STRIDE_BITS {
@@ -87,7 +86,7 @@ fn generic(address: u64, allocations: u32) -> Location {
         _ if nearest >= FIRST_ALLOCATION && nearest - FIRST_ALLOCATION < u64::from(allocations) => {
             Location::Global { allocation: (nearest - FIRST_ALLOCATION) as u32, offset }
         }
-        // Far below the first allocation or above the last one: the distance names it.
+        // Up to 1.5 windows below the first allocation: a negative offset in it.
         _ if allocations > 0 && nearest + 1 == FIRST_ALLOCATION => {
             Location::Global { allocation: 0, offset: address.wrapping_sub(allocation_address(0)) as i64 }
         }

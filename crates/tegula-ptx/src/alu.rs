@@ -1,8 +1,8 @@
 //! Arithmetic of one PTX instruction on the 32 lanes of a warp.
 //!
-//! It knows neither registers nor memory: lanes in, lanes out. Each family of instructions is a
-//! module with its syntax (`syntax::Form`), and with its semantics. Results equal the hardware's
-//! to the bit, except those of approximate instructions; NaN is that of an H100.
+//! The module has no state: it computes output lanes from input lanes. Each family of instructions
+//! is a module with its syntax (`syntax::Form`) and its semantics. Results equal the hardware's bit
+//! for bit, except those of approximate instructions. NaN payloads are those of an H100.
 //! Source: PTX ISA 9.1, chapter "Instructions".
 
 mod approx;

@@ -1,6 +1,6 @@
 //! The syntax tree of a PTX module.
 //!
-//! Names are as written: registers, labels and symbols are resolved when a function is lowered.
+//! Names are kept as written. Lowering resolves registers, labels and symbols.
 //! Source: PTX ISA 9.0, "Syntax", "State Spaces, Types, and Variables", "Directives".
 
 use std::fmt;
@@ -10,9 +10,9 @@ use std::fmt;
 pub struct Module {
     /// `.version` as (major, minor).
     pub version: (u32, u32),
-    /// `.target`, such as `sm_80` or `sm_90a`, without further targets such as `debug`.
+    /// `.target`, such as `sm_80` or `sm_90a`. Further targets, such as `debug`, are dropped.
     pub target: String,
-    /// The files of `.file`, by number.
+    /// Source files, from `.file`: number and path.
     pub files: Vec<(u32, String)>,
     /// Variables at module scope.
     pub variables: Vec<Variable>,
@@ -134,7 +134,7 @@ impl ScalarType {
 pub struct Variable {
     /// Its name.
     pub name: String,
-    /// For registers declared as `%r<n>`: n, and the name is the prefix.
+    /// n of a register declaration `%r<n>`; `name` is then the prefix `%r`.
     pub count: Option<u32>,
     /// Its state space.
     pub space: StateSpace,
@@ -146,7 +146,7 @@ pub struct Variable {
     pub align: Option<u32>,
     /// Extents of an array, outermost first; 0 for `[]`. Empty for a scalar.
     pub dims: Vec<u64>,
-    /// Initial value, flat and in order; the rest is zero.
+    /// Initial values of the elements, in row-major order; missing elements at the end are zero.
     pub init: Vec<Initializer>,
     /// `.extern`: defined elsewhere. In shared memory: the launch's dynamic shared memory.
     pub external: bool,
@@ -176,7 +176,7 @@ impl Variable {
 /// The attribute `.ptr.space.align n` of a kernel parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointerAttribute {
-    /// The space that it points to; `None` for generic.
+    /// State space of the memory that it points to; `None` for a generic address.
     pub space: Option<StateSpace>,
     /// Alignment of the memory that it points to, in bytes.
     pub align: u32,
@@ -195,7 +195,7 @@ pub enum Initializer {
         offset: i64,
         /// Whether it is written with `generic(…)`.
         generic: bool,
-        /// For `mask(expression)`: the selected byte as a shift in bits.
+        /// For `mask(expression)`: the position of the selected byte, in bits.
         shift: Option<u32>,
     },
 }
@@ -211,9 +211,9 @@ pub struct Function {
     pub returns: Vec<Variable>,
     /// Parameters (`.param`, or `.reg` of a function).
     pub params: Vec<Variable>,
-    /// `.maxntid`: the largest block; 1 for axes that are left out.
+    /// `.maxntid`: the largest block, in threads per axis; 1 for omitted axes.
     pub max_block: Option<[u32; 3]>,
-    /// `.reqntid`: the required block; 1 for axes that are left out.
+    /// `.reqntid`: the required block, in threads per axis; 1 for omitted axes.
     pub required_block: Option<[u32; 3]>,
     /// The body; `None` for a prototype.
     pub body: Option<Vec<Statement>>,
@@ -261,7 +261,7 @@ pub struct Loc {
     pub line: u32,
     /// Column, from 1; 0 if unknown.
     pub column: u32,
-    /// The call that was inlined here: file, line and column.
+    /// Position of the inlined call: file, line and column.
     pub inlined_at: Option<(u32, u32, u32)>,
 }
 
@@ -272,7 +272,7 @@ pub struct Instruction {
     pub guard: Option<Guard>,
     /// The opcode up to the first dot: `add`, `ld`, `setp`.
     pub opcode: String,
-    /// The rest, split at dots: `["rn", "f32"]`. `shared::cta` and `level::eviction` stay whole.
+    /// The modifiers, split at dots: `["rn", "f32"]`. `shared::cta` is one modifier.
     pub modifiers: Vec<String>,
     /// The operands, as written.
     pub operands: Vec<Operand>,
@@ -285,7 +285,7 @@ pub struct Instruction {
 pub struct Guard {
     /// The predicate register.
     pub register: String,
-    /// Whether the instruction runs where it is false.
+    /// Whether the instruction executes where the predicate is false (`@!p`).
     pub negated: bool,
 }
 
@@ -321,7 +321,7 @@ pub enum Operand {
     List(Vec<Operand>),
 }
 
-/// The text of an instruction, for messages.
+/// Prints an instruction as PTX, for messages.
 impl fmt::Display for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(Guard { register, negated }) = &self.guard {

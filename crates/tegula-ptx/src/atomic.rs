@@ -5,9 +5,9 @@ use half::{bf16, f16};
 use crate::ast::ScalarType;
 use crate::program::AtomicKind;
 
-/// Returns the value that an operation stores, from the old value and its operands.
+/// Returns the value that an atomic operation stores; `None` for a failed compare-and-swap.
 ///
-/// `None` for a comparison that fails.
+/// All values are bits of type `ty`. `swap` is the second operand of a compare-and-swap.
 pub(crate) fn update(kind: AtomicKind, ty: ScalarType, old: u64, value: u64, swap: u64) -> Option<u64> {
     let mask = if ty.size() >= 8 { u64::MAX } else { (1u64 << (8 * ty.size())) - 1 };
     let (old, value) = (old & mask, value & mask);
@@ -41,7 +41,7 @@ pub(crate) fn update(kind: AtomicKind, ty: ScalarType, old: u64, value: u64, swa
     Some(new & mask)
 }
 
-/// Sums are rounded to nearest; those of `f32` in global memory keep subnormal numbers here.
+/// Adds numbers of type `ty`. Floating-point sums are rounded to nearest; subnormals are kept.
 fn add(ty: ScalarType, a: u64, b: u64) -> u64 {
     let halves = |add: fn(u16, u16) -> u16| {
         let part = |shift: u32| u64::from(add((a >> shift) as u16, (b >> shift) as u16)) << shift;

@@ -1,4 +1,4 @@
-//! Barriers of a block: arrivals, completion, and what unblocks a block that cannot go on.
+//! Barriers of a block: arrivals, completion, and the release of waits in a blocked block.
 
 use crate::alu::Lanes;
 use crate::block::Block;
@@ -9,7 +9,7 @@ use crate::program::{BarrierKind, Op};
 use crate::report;
 
 impl Block {
-    /// Completes the barriers at which all threads arrived; returns whether there is one.
+    /// Completes the barriers at which all threads arrived; returns whether any completed.
     pub fn complete_barriers(&mut self, machine: &Machine<'_>, partial: &mut Partial) -> bool {
         let mut completed = false;
         for id in 0..self.barriers.len() as u32 {
@@ -34,7 +34,7 @@ impl Block {
         if arrived > expected {
             report::arrivals(machine, self, &barrier, (id, arrived, expected), partial);
         }
-        // All threads of the block wait here or have ended: one epoch orders them.
+        // All threads of the block wait here or have exited, so a new epoch orders all accesses.
         let whole = barrier.threads.is_none() && barrier.passed == 0;
         if machine.config.checks && whole {
             self.record_barrier_use(partial);
@@ -65,7 +65,7 @@ impl Block {
         }
     }
 
-    /// Records whether the last barrier ordered any accesses.
+    /// Records whether the last barrier was needed to order any accesses.
     fn record_barrier_use(&mut self, partial: &mut Partial) {
         if let Some(pc) = self.last_barrier.take() {
             let (ran, needed) = &mut partial.barriers[pc as usize];
@@ -74,15 +74,15 @@ impl Block {
         }
     }
 
-    /// Lets lanes that wait for reconvergence go on alone; false if none does.
+    /// Releases lanes that wait at a join; returns false if no lanes can be released.
     ///
-    /// Optionally, not those that wait only for lanes at a barrier.
+    /// See [`Warp::release_join`](crate::path::Warp::release_join) for `except_for_barriers`.
     pub fn release_join(&mut self, except_for_barriers: bool) -> bool {
         self.warps.iter_mut().any(|warp| warp.release_join(except_for_barriers))
     }
 
-    /// Reports lanes at a barrier without others of their warp, and counts them as arrived; false
-    /// if there are none.
+    /// Reports a barrier that only some lanes of a warp reached, and counts these as arrived.
+    /// Returns false if no lanes wait in this state.
     pub fn force_barrier(&mut self, machine: &Machine<'_>, partial: &mut Partial) -> bool {
         for at in 0..self.warps.len() {
             let partial_barrier = |path: &&mut crate::path::Path| matches!(path.state, State::PartialBarrier(_));
@@ -131,14 +131,14 @@ impl Block {
         if op.kind == BarrierKind::Arrive {
             barrier.passed += mask.count_ones();
         }
-        // The barrier of the whole block needs no views: one epoch orders everything.
+        // A barrier of the whole block needs no clock views, since it begins a new epoch.
         if machine.config.checks && barrier.threads.is_some() {
             let view = self.clocks.release_lanes(warp, mask);
             self.barriers[id as usize].view.join(&view);
         }
     }
 
-    /// Ends the block: what it leaves unfinished is reported.
+    /// Ends the block, and reports barriers and copies that are still incomplete.
     pub fn finish(&mut self, machine: &Machine<'_>, partial: &mut Partial) {
         if machine.config.checks {
             self.record_barrier_use(partial);

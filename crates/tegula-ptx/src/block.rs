@@ -9,22 +9,22 @@ use crate::mbarrier_state::Mbarrier;
 use crate::path::Warp;
 use crate::pending_copies::PendingCopies;
 
-/// A barrier of the block, by number.
+/// The state of one of the 16 barriers of a block.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBarrier {
-    /// Threads that complete it; `None` for all of the block.
+    /// Number of threads that complete it; `None` for all threads of the block.
     pub threads: Option<u32>,
     pub arrived: u32,
-    /// Arrivals of whole warps: a number of threads counts 32 for each, however many lanes it has.
+    /// Number of whole warps that arrived. Each counts as 32 threads, also a partial last warp.
     pub warps: u32,
-    /// Lanes that arrived of warps of which others have not: number of the warp, and lanes.
+    /// Warps of which only some lanes arrived: number of the warp, and mask of these lanes.
     pub partial: Vec<(u32, u32)>,
-    /// Threads that arrived without waiting.
+    /// Threads that arrived by `bar.arrive`, which does not wait.
     pub passed: u32,
     pub view: ClockView,
     /// Threads with a true predicate, for reductions.
     pub count: u32,
-    /// The last instruction that arrived.
+    /// Position of the last instruction that arrived.
     pub pc: u32,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Block {
     pub shadow: SharedShadow,
     pub clocks: BlockClocks,
     pub barriers: Vec<BlockBarrier>,
-    /// The asynchronous copies of each thread.
+    /// The pending `cp.async` copies of each thread.
     pub copies: Vec<PendingCopies>,
     pub mbarriers: BTreeMap<u32, Mbarrier>,
     pub last_barrier: Option<u32>,
@@ -80,23 +80,23 @@ impl Block {
         next(&mut self.random, limit)
     }
 
-    /// Permutes items whose order is undefined; seed 0 keeps it.
+    /// Permutes items whose order is undefined; seed 0 keeps their order.
     pub fn permute<T>(&mut self, items: &mut [T]) {
         if self.permutes {
             shuffle(items, &mut self.random);
         }
     }
 
-    /// Threads that have not ended.
+    /// Number of threads that have not exited.
     pub fn alive(&self) -> u32 {
         self.warps.iter().map(|warp| warp.alive.count_ones()).sum()
     }
 
-    /// Threads that arrived at a barrier, and those that complete it.
+    /// Number of threads that arrived at a barrier, and number that completes it.
     pub fn arrivals(&self, id: u32) -> (u32, u32) {
         let barrier = &self.barriers[id as usize];
         let Some(threads) = barrier.threads else { return (barrier.arrived, self.alive()) };
-        // Lanes that have ended do not arrive any more.
+        // Exited lanes cannot arrive, so a warp is whole without them.
         let is_whole = |&&(warp, lanes): &&(u32, u32)| self.warps[warp as usize].alive & !lanes == 0;
         (32 * (barrier.warps + barrier.partial.iter().filter(is_whole).count() as u32), threads)
     }

@@ -5,23 +5,23 @@ use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::program::NO_JOIN;
 
-/// The ways in which control leaves an instruction.
+/// The control-flow successors of an instruction.
 #[derive(Clone, Debug)]
 pub(crate) enum Exits {
-    /// To the next instruction.
+    /// The next instruction.
     Next,
-    /// To other instructions, and also to the next one if the flag is set.
+    /// The targets of a branch; and the next instruction, if the flag (a guard) is set.
     Branch(Vec<u32>, bool),
-    /// To none: the function returns or the thread exits; to the next one as well if guarded.
+    /// None, because the function returns or the thread exits; the next instruction if guarded.
     Leave { guarded: bool },
 }
 
-/// Returns, for each instruction that branches, the position where its paths reconverge.
+/// Returns, for each branch instruction, the position where its paths reconverge.
 ///
-/// That is the start of the immediate post-dominator of its basic block, as compilers for NVIDIA
-/// GPUs place the reconvergence. `NO_JOIN` where the paths only meet at the end of the function.
-/// The post-dominators are the dominators of the reversed graph: Cooper, Harvey and Kennedy, "A
-/// simple, fast dominance algorithm", 2001.
+/// That is the start of the immediate post-dominator of its basic block, where compilers for NVIDIA
+/// GPUs place the reconvergence. It is `NO_JOIN` if the paths meet only at the end of the function,
+/// and for all other instructions. Post-dominators are the dominators of the reversed graph:
+/// Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm", 2001.
 pub(crate) fn reconvergence(exits: &[Exits]) -> Vec<u32> {
     let n = exits.len();
     let mut joins = vec![NO_JOIN; n];

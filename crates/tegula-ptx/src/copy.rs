@@ -1,8 +1,8 @@
 //! `cp.async` copies in flight from global to shared memory.
 //!
-//! The seed selects when the value of a copy is written: when it is issued, or when it is awaited.
-//! The result of a correct kernel does not depend on it. Until its thread has waited, the
-//! destination is in flight, and any use is an error. The source counts as being read until then.
+//! The seed selects when a copy writes its destination: at its issue, or when its thread waits.
+//! The result of a correct kernel does not depend on this choice. Until the thread has waited, the
+//! destination is in flight, and any access to it is an error. So is a write to the source.
 
 use tegula_interp::rules::{
     Access, ClockView, FIRST_AGENT, OrderSource, Proxy, l1_bypass_sectors, sectors, threads_of, wavefronts,
@@ -16,7 +16,7 @@ use crate::program::{Address, Reg};
 use crate::run::{Run, lanes, lanes_where};
 
 impl Run<'_, '_> {
-    /// Starts a copy of each active lane.
+    /// Issues one copy per active lane.
     pub fn copy_async(
         &mut self,
         frame: u32,
@@ -58,7 +58,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Resolves the sources of copies: lanes that read nothing may have any address.
+    /// Resolves the sources of copies. The address of a lane that reads no bytes is not checked.
     fn resolve_source(
         &mut self,
         from: &Address,
@@ -69,7 +69,7 @@ impl Run<'_, '_> {
         let active = self.active;
         self.active = active & lanes_where(|lane| len(lane) == bytes);
         let mut source = self.resolve(from.space, addresses, bytes, false);
-        // A partial read is checked by the bytes that it reads.
+        // A partial read must be in bounds only for the bytes that it reads.
         for lane in lanes(active & lanes_where(|lane| len(lane) != bytes && len(lane) > 0)) {
             self.active = 1 << lane;
             let size = if len(lane).is_power_of_two() { len(lane) } else { 1 };
@@ -108,7 +108,7 @@ impl Run<'_, '_> {
         self.block.shared[range].copy_from_slice(&copy.bytes[..copy.len as usize]);
     }
 
-    /// Records that a copy reads its source until its thread waits.
+    /// Records that a copy reads its source until its thread has waited.
     fn track_read(&mut self, location: Location, lane: usize) {
         let Location::Global { allocation, offset } = location else { return };
         if !self.machine.config.checks || !self.machine.allocations[allocation as usize].tracked {
@@ -128,7 +128,8 @@ impl Run<'_, '_> {
 
     /// The copies of a thread that an arrival at an mbarrier tracks, and their clock view.
     ///
-    /// They follow what the thread did before it issued them, but not what it did since.
+    /// The copies are ordered after the operations of the thread before their issue, but not after
+    /// later ones.
     pub fn arriving_copies(&self, thread: u16) -> (Vec<(u16, u32)>, ClockView) {
         let copies = &self.block.copies[usize::from(thread)];
         let mut view = ClockView::of_agent(self.block.linear as u32, FIRST_AGENT + thread, copies.issued);
@@ -148,7 +149,8 @@ impl Run<'_, '_> {
 
     /// Records that a copy has written its destination.
     ///
-    /// The thread that waited counts as the writer, unless others can wait for the copy too.
+    /// The writer is the thread that waited. In programs in which other threads can wait for the
+    /// copy, at an mbarrier, the writer is the agent of the copy.
     fn record_copy(&mut self, thread: u16, copy: &PendingCopy) {
         if !self.machine.config.checks {
             return;
@@ -165,7 +167,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Completes copies of the active lanes; from here on, the lanes count as the writers.
+    /// Completes copies of the active lanes, which become the writers of the destinations.
     pub fn wait_copies(&mut self, pending: Option<u32>) {
         for thread in threads_of(self.warp.index, self.active) {
             let done = self.block.copies[usize::from(thread)].wait(pending);
@@ -192,7 +194,7 @@ impl Run<'_, '_> {
         if !self.machine.config.counters {
             return;
         }
-        // Registers are not involved: an element is that of the buffer, or else four bytes.
+        // A copy has no register type, so elements are counted in units of 4 bytes.
         let elements = |bytes: u32| (bytes / 4).max(1);
         self.count(source, bytes, elements(bytes), (wavefronts, sectors));
         self.count(target, bytes, elements(bytes), (wavefronts, sectors));

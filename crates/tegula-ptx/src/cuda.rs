@@ -1,8 +1,8 @@
-//! CUDA C++: from a `.cu` file, with its host program in it, to PTX and the signatures of kernels.
+//! CUDA C++: compiles a `.cu` file, which may contain host code, to PTX, and reads its kernels.
 //!
-//! [`compile`] needs a compiler: NVRTC, nvcc or clang. [`kernels`] only reads text.
+//! [`compile`] runs NVRTC, nvcc or clang. [`kernels`] parses the source without a compiler.
 
-// Without compilers, what prepares text for them is not used.
+// Without a compiler, the code that prepares its input is unused.
 #![cfg_attr(target_arch = "wasm32", allow(dead_code))]
 
 mod blank;
@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ast::ScalarType;
 
-/// How to compile.
+/// Options of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileOptions {
     /// `-D`: `NAME` or `NAME=VALUE`.
@@ -43,9 +43,10 @@ pub struct CompileOptions {
     pub includes: Vec<PathBuf>,
     /// The architecture, such as `sm_80`.
     pub arch: String,
-    /// The C++ standard, such as `c++17`; the compiler's default without one.
+    /// The C++ standard, such as `c++17`; `None` for the default of the compiler.
     pub standard: Option<String>,
-    /// A kernel that has to be there: a name, or an instance of a template such as `tiled<16>`.
+    /// The required kernel: a name, or an instance of a template such as `tiled<16>`, which is then
+    /// instantiated.
     pub kernel: Option<String>,
 }
 
@@ -58,32 +59,32 @@ impl Default for CompileOptions {
 /// A compiled program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
-    /// The PTX, with source lines.
+    /// The PTX, with the source line of each instruction (`.loc`).
     pub ptx: String,
     /// The kernels, in the order of the source.
     pub kernels: Vec<KernelSource>,
     /// The compiler, such as `NVRTC 13.5`.
     pub compiler: String,
-    /// Warnings; empty if there are none.
+    /// Warnings of the compiler; empty without warnings.
     pub log: String,
 }
 
 /// A kernel, or an instance of a template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelSource {
-    /// The name as in the source, with namespaces and arguments: `ns::tiled<16>`.
+    /// The C++ name, with namespaces and template arguments: `ns::tiled<16>`.
     pub name: String,
-    /// The `.entry` in the PTX; `None` for a template without instances.
+    /// The name of the `.entry` in the PTX; `None` for a template without instances.
     pub symbol: Option<String>,
-    /// The file, if a header of the program has the kernel: its path is relative as the program's.
+    /// The file that defines it: the program, or a header beside it.
     pub file: PathBuf,
     /// The line of its name, from 1.
     pub line: u32,
-    /// The line of its end.
+    /// The last line of its definition.
     pub last_line: u32,
     /// The parameters.
     pub params: Vec<Param>,
-    /// Parameters of the template, as written; empty if it is none.
+    /// Template parameters, as written; empty if it is not a template.
     pub template_params: Vec<String>,
     /// Launches in the program's host code.
     pub launches: Vec<ProposedLaunch>,
@@ -96,7 +97,7 @@ pub struct Param {
     pub name: String,
     /// Its type.
     pub ty: ParamType,
-    /// Whether it is a pointer to constants.
+    /// Whether it is a pointer to `const`.
     pub is_const: bool,
     /// The type as written.
     pub text: String,
@@ -105,21 +106,21 @@ pub struct Param {
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamType {
-    /// A pointer and its element. Vectors count as their elements: `float4*` is a pointer to `f32`.
-    /// `None` if the element is not known, such as a structure.
+    /// A pointer to elements of this type. A vector type is replaced by its component: `float4*` is
+    /// a pointer to `f32`. `None` for other types, such as structures.
     Pointer(Option<ScalarType>),
-    /// A number; `bool` is `u8`, an enumeration its integer.
+    /// A number; `bool` is `u8`, an enumeration is its underlying type.
     Scalar(ScalarType),
-    /// A structure (also a vector) by value, or a type that is not known.
+    /// A structure or vector by value, or an unknown type.
     Unknown,
 }
 
-/// A launch in host code. What is not constant is `None`.
+/// A launch in host code. Values that are not compile-time constants are `None`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProposedLaunch {
     /// Blocks along x, y and z.
     pub grid: Option<[u32; 3]>,
-    /// Threads along x, y and z.
+    /// Threads of a block along x, y and z.
     pub block: Option<[u32; 3]>,
     /// Bytes of dynamic shared memory.
     pub shared: Option<u32>,
@@ -150,7 +151,7 @@ pub enum CompileError {
          folder of libnvrtc"
     )]
     NoCompiler,
-    /// `TEGULA_NVRTC` names something that is not NVRTC.
+    /// `TEGULA_NVRTC` does not name NVRTC.
     #[error("TEGULA_NVRTC={}: {reason}; set it to libnvrtc or its folder", path.display())]
     Named {
         /// Its value.
@@ -158,7 +159,7 @@ pub enum CompileError {
         /// The reason.
         reason: String,
     },
-    /// A library was found but cannot be loaded, and no other compiler is there.
+    /// NVRTC was found but cannot be loaded, and no other compiler was found.
     #[error("{}: {reason}; install it again, or set TEGULA_NVRTC to another libnvrtc", path.display())]
     Library {
         /// The library.
@@ -166,22 +167,22 @@ pub enum CompileError {
         /// The reason.
         reason: String,
     },
-    /// The compiler does not know the architecture.
+    /// The compiler does not support the architecture.
     #[error("{arch}: {compiler} has {}; choose one of them", known.join(", "))]
     Architecture {
         /// The architecture.
         arch: String,
         /// The compiler.
         compiler: String,
-        /// Those that it knows.
+        /// The supported architectures.
         known: Vec<String>,
     },
-    /// The compiler found errors; the log has them as they are.
+    /// The compiler reported errors.
     #[error("{log}{}", notes.iter().map(|note| format!("\nnote: {note}")).collect::<String>())]
     Rejected {
         /// The compiler's messages.
         log: String,
-        /// What may help.
+        /// Advice on how to fix them.
         notes: Vec<String>,
     },
     /// A header is missing.
@@ -194,7 +195,7 @@ pub enum CompileError {
         /// How to get it.
         advice: String,
     },
-    /// The compiler itself failed.
+    /// The compiler failed for another reason than an error in the program.
     #[error("{compiler}: {reason}")]
     Compiler {
         /// The compiler.
@@ -208,7 +209,7 @@ pub enum CompileError {
         /// The file.
         path: PathBuf,
     },
-    /// A name that is not one of the kernels.
+    /// No kernel has this name.
     #[error(
         "unknown kernel \"{name}\"{}; {} has {}",
         suggestion.as_ref().map_or(String::new(), |known| format!(" (did you mean {known}?)")),
@@ -225,7 +226,7 @@ pub enum CompileError {
         /// The most similar one.
         suggestion: Option<String>,
     },
-    /// A template without arguments, of which the program has no instance or several.
+    /// The name of a template without arguments, if the program does not have exactly one instance.
     #[error("{name} is a template<{params}>; name an instance, such as --kernel '{example}'")]
     Template {
         /// The kernel.
@@ -235,7 +236,7 @@ pub enum CompileError {
         /// An instance.
         example: String,
     },
-    /// Arguments that the template does not take.
+    /// Invalid template arguments.
     #[error("{name}: {reason}; {kernel} is a template<{params}>")]
     Instance {
         /// The instance.
@@ -247,7 +248,7 @@ pub enum CompileError {
         /// Its parameters.
         params: String,
     },
-    /// Several kernels and no name.
+    /// Several kernels match, or no name was given.
     #[error("{}: several kernels; choose one with --kernel: {}", path.display(), known.join(", "))]
     Ambiguous {
         /// The file.
@@ -259,32 +260,32 @@ pub enum CompileError {
 
 /// Compiles a program to PTX, with source lines.
 ///
-/// `text` is the content of `path`; headers beside it are read from there. Host code is allowed.
+/// `text` is the content of `path`. Headers are searched beside `path`. Host code is removed first.
 ///
 /// # Errors
-/// If no compiler is there, if it finds errors, or if the kernel of the options does not exist.
+/// If no compiler is found, if it reports errors, or if the kernel of the options does not exist.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn compile(path: &Path, text: &str, options: &CompileOptions) -> Result<Compiled, CompileError> {
     driver::compile(find::compiler()?, path, text, options)
 }
 
-/// Reads the kernels of a program without a compiler: they have no symbols.
+/// Reads the kernels of a program without a compiler, so they have no symbols.
 ///
 /// # Errors
-/// If it has none, or if the kernel of the options does not exist.
+/// If the program has no kernels, or if the kernel of the options does not exist.
 pub fn kernels(path: &Path, text: &str, options: &CompileOptions) -> Result<Vec<KernelSource>, CompileError> {
     let source = source::Source::read(path, text, options, &source::Target::default());
     let requested = source.request(options.kernel.as_deref())?;
     Ok(source.list(requested.as_ref(), &mut |_, _| None))
 }
 
-/// Chooses a kernel from a list: the one of a name, or the only one.
+/// Chooses a kernel from a list: by its name; without a name, the only one.
 ///
-/// A name may lack its namespaces, or its arguments if the template has one instance. It may also
-/// be the symbol.
+/// Namespaces can be omitted, and template arguments if the template has one instance. The name can
+/// also be the symbol.
 ///
 /// # Errors
-/// If no kernel has that name, or if none was named and there are several.
+/// If no kernel matches, or if several do.
 pub fn choose<'a>(
     path: &Path,
     kernels: &'a [KernelSource],
@@ -310,7 +311,7 @@ pub fn choose<'a>(
     }
 }
 
-/// The C++ name of a symbol in PTX: `_ZN2ns5tiledILi16EEEvPf` is `ns::tiled<16>`.
+/// The C++ name of a symbol in PTX: `ns::tiled<16>` for `_ZN2ns5tiledILi16EEEvPf`.
 ///
 /// `None` if it is not mangled.
 pub fn demangle(symbol: &str) -> Option<String> {

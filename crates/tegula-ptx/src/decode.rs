@@ -15,7 +15,7 @@ use crate::program::{
 
 type Guard = Option<(Reg, bool)>;
 
-/// The modifiers of an instruction that are still to be understood.
+/// The modifiers of an instruction that are not decoded yet.
 struct Modifiers<'a> {
     source: &'a Source,
     rest: Vec<&'a str>,
@@ -26,12 +26,12 @@ impl<'a> Modifiers<'a> {
         Modifiers { source, rest: source.modifiers.iter().map(String::as_str).collect() }
     }
 
-    /// Takes a modifier, and returns whether it was there.
+    /// Removes a modifier, and returns whether it was present.
     fn take(&mut self, name: &str) -> bool {
         self.take_map(|found| (found == name).then_some(())).is_some()
     }
 
-    /// Takes the first modifier that means something.
+    /// Removes the first modifier that `meaning` maps to a value, and returns the value.
     fn take_map<T>(&mut self, meaning: impl Fn(&str) -> Option<T>) -> Option<T> {
         let (at, value) = self.rest.iter().enumerate().find_map(|(at, name)| Some((at, meaning(name)?)))?;
         self.rest.remove(at);
@@ -49,7 +49,7 @@ impl<'a> Modifiers<'a> {
     fn scope(&mut self) -> Option<Scope> {
         self.take_map(|name| match name {
             "cta" => Some(Scope::Block),
-            // A cluster has one block here: its scope is that of the device, which includes it.
+            // Clusters are not supported: a cluster has one block. Device scope includes it.
             "cluster" | "gpu" => Some(Scope::Device),
             "sys" => Some(Scope::System),
             _ => None,
@@ -68,7 +68,7 @@ impl<'a> Modifiers<'a> {
         })
     }
 
-    /// Drops hints for caches, which change no result.
+    /// Removes cache hints, which change no result.
     fn drop_hints(&mut self) {
         self.rest.retain(|name| {
             let hint = matches!(*name, "ca" | "cg" | "cs" | "cv" | "lu" | "wb" | "wt" | "noftz" | "unified");
@@ -76,7 +76,7 @@ impl<'a> Modifiers<'a> {
         });
     }
 
-    /// Refuses modifiers that were not understood.
+    /// Returns an error if a modifier is left, which is then unsupported.
     fn finish(self) -> Result<(), LowerError> {
         match self.rest.first() {
             Some(name) => Err(LowerError::of(self.source, format!("modifier .{name} is not supported"))),
@@ -181,7 +181,7 @@ impl<'a> Lowering<'a> {
         self.destination(source, operand)
     }
 
-    /// A predicate operand, which may be negated.
+    /// The register of a predicate operand, and whether the operand is negated.
     fn predicate_at(&mut self, source: &Source, at: usize) -> Result<(Reg, bool), LowerError> {
         match source.operands.get(at) {
             Some(Operand::Negated(name)) => {
@@ -229,7 +229,7 @@ impl<'a> Lowering<'a> {
             Some(Name::Register(register, ty)) => {
                 address.base = register;
                 address.narrow = ty.size() <= 4;
-                // A parameter of a function is in its frame; that of the kernel is not.
+                // Parameters of a function are in its frame; those of the kernel are not.
                 if space == Some(StateSpace::Param) && !self.in_kernel {
                     address.space = Some(StateSpace::Local);
                 }
@@ -376,7 +376,7 @@ impl<'a> Lowering<'a> {
         let targets = match source.operands.get(1) {
             Some(Operand::Name(name)) => match self.lookup(name) {
                 Some(Name::Targets(targets)) => targets.clone(),
-                _ => return Err(LowerError::of(source, format!("{name} is no list of branch targets"))),
+                _ => return Err(LowerError::of(source, format!("{name} is not a list of branch targets"))),
             },
             _ => return Err(LowerError::of(source, "the list of targets is missing".into())),
         };
@@ -528,7 +528,7 @@ impl<'a> Lowering<'a> {
         Ok(warp_wide(WarpWide { op, ty, dst, predicate, src, negated: false, b, c, mask }))
     }
 
-    /// One destination, or two (`d|p`).
+    /// The destination d and the optional second destination p of `d|p`.
     fn pair_at(&mut self, source: &Source) -> Result<(Reg, Reg), LowerError> {
         match source.operands.first() {
             Some(Operand::Pair(first, second)) => {
@@ -604,7 +604,7 @@ impl<'a> Lowering<'a> {
         let bytes = self.constant_bits(bytes).filter(|bytes| matches!(bytes, 4 | 8 | 16));
         let bytes = bytes.ok_or_else(|| LowerError::of(source, "the size must be 4, 8 or 16".into()))? as u32;
         let (mut source_bytes, mut ignore) = (None, None);
-        // The third operand is a size or a predicate; a cache policy of 64 bits may follow.
+        // Optional: the bytes to read (32 bits), a predicate, or a cache policy (64 bits).
         match source.operands.get(3) {
             Some(Operand::Name(name)) if self.declared(name) == Some(ScalarType::Pred) => {
                 ignore = Some(self.predicate_at(source, 3)?);
@@ -659,7 +659,7 @@ impl<'a> Lowering<'a> {
                 Op::Mbarrier { op, dst, address, state, count: None }
             }
             _ => {
-                // The state may be left out.
+                // The destination, which receives the state, is optional.
                 let at = usize::from(!matches!(source.operands.first(), Some(Operand::Address { .. })));
                 let dst = if at == 1 { self.destination_at(source, 0)? } else { SINK };
                 let count = match source.operands.get(at + 1) {

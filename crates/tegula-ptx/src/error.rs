@@ -2,12 +2,12 @@
 
 use crate::ast::Instruction;
 
-/// An error in PTX text beyond its syntax: a name that is not defined, or what is not supported.
+/// An error in PTX that is syntactically correct: an undefined name or an unsupported construct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}{message}", if *line == 0 { String::new() } else { format!("line {line}: ") },
     instruction.as_ref().map_or(String::new(), |text| format!("`{text}`: ")))]
 pub struct LowerError {
-    /// Line in the PTX text, from 1; 0 if it has none.
+    /// Line in the PTX text, from 1; 0 if unknown.
     pub line: u32,
     /// The instruction, if the error is about one.
     pub instruction: Option<String>,
@@ -29,16 +29,16 @@ impl LowerError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PtxError {
-    /// The text is not PTX.
+    /// A syntax error.
     #[error(transparent)]
     Parse(#[from] crate::parse::ParseError),
-    /// A name that is not defined, or what is not supported.
+    /// An undefined name or an unsupported construct.
     #[error(transparent)]
     Lower(LowerError),
     /// The module has no kernel of this name.
     #[error("the module has no kernel {name}; it has {}", if kernels.is_empty() { "none".into() } else { kernels.join(", ") })]
     NoKernel {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The kernels of the module.
         kernels: Vec<String>,

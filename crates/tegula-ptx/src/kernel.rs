@@ -80,7 +80,7 @@ impl Module {
         kernels.map(|function| function.name.as_str()).collect()
     }
 
-    /// Prepares a kernel.
+    /// Lowers a kernel, with the functions that it calls.
     ///
     /// # Errors
     /// [`PtxError::NoKernel`] if the module has no kernel of this name, and [`PtxError::Lower`] for
@@ -124,20 +124,19 @@ impl Kernel {
         self.program.static_shared
     }
 
-    /// Runs a launch; results are in the buffers afterwards.
+    /// Runs a launch, and writes its results to the buffers.
     ///
     /// # Errors
-    /// [`LaunchError`] for arguments, a grid or a block that do not fit the kernel. Problems of the
-    /// kernel itself are in the outcome.
+    /// [`LaunchError`] for arguments, a grid or a block that the kernel or a GPU does not accept.
+    /// Errors of the kernel itself are diagnostics of the [`Outcome`].
     pub fn run(&self, launch: &Launch, buffers: &mut [Buffer], config: &Config) -> Result<Outcome, LaunchError> {
         Ok(schedule::run((&self.program, &self.variables), launch, buffers, config, None)?.0)
     }
 
-    /// Runs a launch, and records what one of its blocks does; results are in the buffers
-    /// afterwards.
+    /// Runs a launch, records the steps of one of its blocks, and writes results to the buffers.
     ///
     /// # Errors
-    /// Those of [`Kernel::run`], and a block that the grid does not have.
+    /// Those of [`Kernel::run`], and [`LaunchError`] for a block outside the grid.
     pub fn trace(
         &self,
         launch: &Launch,
@@ -149,17 +148,17 @@ impl Kernel {
             let message = format!("block {:?} is out of range: the grid is {:?}", filter.block, launch.grid);
             return Err(LaunchError { kernel: self.name().into(), message });
         }
-        // Blocks that run concurrently would change values between an access and its record.
+        // A concurrent block could change a value between its access and the recording.
         let config = Config { checks: true, counters: true, parallel: false, ..config.clone() };
         let program = (&self.program, &self.variables[..]);
         let (outcome, trace) = schedule::run(program, launch, buffers, &config, Some(filter))?;
         Ok((outcome, trace.unwrap_or_default()))
     }
 
-    /// Runs a launch once for each seed, and joins the diagnostics.
+    /// Runs a launch with `seeds` consecutive seeds from `config.seed`, and merges the diagnostics.
     ///
-    /// Outputs and counters are those of the first seed. [`Outcome::seed_dependent`] names a buffer
-    /// whose bits depend on the seed, such as floating-point sums of atomic operations.
+    /// Results and counters are those of the first seed. [`Outcome::seed_dependent`] names a buffer
+    /// whose bits depend on the seed, such as a floating-point sum of atomic additions.
     ///
     /// # Errors
     /// Those of [`Kernel::run`].
@@ -186,7 +185,7 @@ impl Kernel {
         }
         for diagnostic in diagnostics {
             let key = (diagnostic.kind, diagnostic.lines.clone());
-            // A note about a barrier holds only if no schedule needs it; each run says the same.
+            // Diagnostics of the same kind and lines are reported once, as the first seed has them.
             found.entry(key).or_insert(diagnostic);
         }
         outcome.diagnostics = found.into_values().collect();

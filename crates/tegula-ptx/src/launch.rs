@@ -15,9 +15,9 @@ pub struct Buffer {
     pub name: String,
     /// Type of an element.
     pub ty: ScalarType,
-    /// Extents, outermost first; row-major.
+    /// Extents of a row-major array, outermost first.
     pub shape: Vec<u64>,
-    /// The bytes of the elements, little-endian. Results are here after the launch.
+    /// The elements, little-endian. A launch writes its results here.
     pub bytes: Vec<u8>,
     /// Whether the bytes are initialized before the launch.
     pub initialized: bool,
@@ -53,14 +53,14 @@ impl Buffer {
 /// An argument of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
-    /// The address of a buffer, by index, plus bytes.
+    /// The address of a buffer, plus an offset.
     Buffer {
         /// Index into the buffers of the launch.
         index: usize,
         /// Bytes added to the address.
         offset: i64,
     },
-    /// The bytes of a scalar or of a structure.
+    /// The bytes of a scalar or of a structure, little-endian.
     Value(Vec<u8>),
 }
 
@@ -75,18 +75,18 @@ impl Argument {
         Argument::Value(value.to_le_bytes().to_vec())
     }
 
-    /// A number of type `f32`.
+    /// A 32-bit floating-point number.
     pub fn f32(value: f32) -> Self {
         Argument::Value(value.to_le_bytes().to_vec())
     }
 }
 
-/// The value of a `__device__` or `__constant__` variable, by the name in the PTX.
+/// A value to set in a `__device__` or `__constant__` variable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariableValue {
-    /// Name of the variable.
+    /// Name of the variable in the PTX.
     pub name: String,
-    /// Its first bytes; the rest keeps its initial value.
+    /// The first bytes of the variable. The remaining bytes keep their initial value.
     pub bytes: Vec<u8>,
 }
 
@@ -99,7 +99,7 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// An argument for each parameter.
+    /// One argument for each parameter, in order.
     pub arguments: Vec<Argument>,
     /// Variables of the module that are set before the launch.
     pub variables: Vec<VariableValue>,
@@ -115,7 +115,8 @@ impl Launch {
 /// Configuration of a run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Selects the order of warps and of atomic operations, and when asynchronous copies complete.
+    /// Selects the schedule: the order of blocks, warps and atomic operations, and the time at
+    /// which asynchronous copies complete. Seed 0 is the natural order.
     pub seed: u64,
     /// Detect races and uninitialized reads.
     pub checks: bool,
@@ -123,9 +124,10 @@ pub struct Config {
     pub counters: bool,
     /// Run independent blocks on all cores of the host.
     pub parallel: bool,
-    /// Limit of instructions for a warp; beyond it, the kernel is taken as nonterminating.
+    /// Maximum number of instructions of a warp. A kernel that exceeds it is reported as endless.
     pub steps: u64,
-    /// Multiprocessors of the modeled GPU: they limit the blocks that can wait for each other.
+    /// SMs of the modeled GPU. They limit the number of resident blocks, which can wait for each
+    /// other.
     pub multiprocessors: u32,
 }
 
@@ -139,7 +141,7 @@ impl Default for Config {
 /// A line of a source file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceLine {
-    /// Path of the file, as the compiler wrote it; empty for the PTX text itself.
+    /// Path of the file as in the PTX (`.file`); empty for a line of the PTX text.
     pub file: String,
     /// Line, from 1.
     pub line: u32,
@@ -148,8 +150,8 @@ pub struct SourceLine {
 }
 
 impl SourceLine {
-    /// The line of a file that this one counts for: the call, for code inlined into it from another
-    /// file.
+    /// The line of `file` to which this line is attributed: the line itself, or the innermost
+    /// inlined call in `file`. If neither is in `file`, the line itself.
     pub fn in_file(&self, file: &str) -> &SourceLine {
         let mut calls = std::iter::successors(Some(self), |line| line.inlined_at.as_deref());
         calls.find(|line| line.file == file).unwrap_or(self)
@@ -162,7 +164,7 @@ impl fmt::Display for SourceLine {
             "" => write!(f, "line {} of the PTX", self.line)?,
             file => write!(f, "{file}:{}", self.line)?,
         }
-        // The outermost call is in the kernel: those between are of headers.
+        // Only the outermost call, which is in the kernel; calls between are mostly in headers.
         let calls = std::iter::successors(self.inlined_at.as_deref(), |call| call.inlined_at.as_deref());
         match calls.last() {
             Some(call) if call.file == self.file => write!(f, " (inlined at line {})", call.line),
@@ -172,20 +174,20 @@ impl fmt::Display for SourceLine {
     }
 }
 
-/// A problem of the kernel, or a note about it.
+/// An error in the kernel, or a note about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnostic {
-    /// The kind.
+    /// Its kind, which determines its severity.
     pub kind: FindingKind,
     /// What happened, with values, and what to do.
     pub message: String,
     /// The block of the first occurrence.
     pub block: [u32; 3],
-    /// The threads in it, each along x, y and z.
+    /// The threads involved in the first occurrence, as coordinates x, y and z.
     pub threads: Vec<[u32; 3]>,
     /// The memory element, such as `C[70]`, if the diagnostic is about one.
     pub element: Option<String>,
-    /// Source lines: first that of the access, then that of the other access.
+    /// Source lines: that of the access, then that of the other access of a race.
     pub lines: Vec<SourceLine>,
     /// Number of occurrences.
     pub times: u64,
@@ -207,23 +209,25 @@ impl fmt::Display for Diagnostic {
 /// Outcome of a launch, besides its results in the buffers.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Errors first, then notes, each in the order of their kinds and lines.
+    /// Errors, then notes; each sorted by kind and line.
     pub diagnostics: Vec<Diagnostic>,
     /// Cost of the launch.
     pub counters: Counters,
     /// Cost of each source line.
     pub lines: Vec<(SourceLine, Counters)>,
-    /// Text that the kernel printed (`printf`), with block and thread before each line.
+    /// Output of `printf`; each line begins with block and thread.
     pub output: String,
-    /// Thread instructions that were executed.
+    /// Number of thread instructions executed, with moves and control flow. The field
+    /// `lane_instructions` of the counters is without them.
     pub thread_instructions: u64,
     /// Whether all blocks ran to their end.
     pub completed: bool,
-    /// The first buffer whose results depend on the seed, and such a seed, of several seeds.
+    /// The first buffer whose results depend on the seed, and the offset of a seed with another
+    /// result; set by [`Kernel::check`](crate::Kernel::check).
     pub seed_dependent: Option<(String, u64)>,
     /// Sums by atomic operations, whose bits depend on the order of the threads.
     pub atomic_sums: AtomicSums,
-    /// The first instruction whose result may differ from the hardware's in its last bits.
+    /// The first instruction whose result can differ from the hardware's in its last bits.
     pub approximate: Option<String>,
 }
 
@@ -234,7 +238,7 @@ impl Outcome {
     }
 }
 
-/// An error of a launch that prevents it from running.
+/// The reason why a launch cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kernel}: {message}")]
 pub struct LaunchError {

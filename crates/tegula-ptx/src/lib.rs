@@ -5,29 +5,30 @@
 //! costs for each line, and what the kernel prints; the results are in the buffers.
 //!
 //! The kernel runs warp by warp. Races are found by the happens-before order of `tegula-interp`,
-//! per
-//! byte where accesses are narrow, and costs are counted by its rules, which are Nsight Compute's.
+//! per byte where accesses are narrow. Costs are counted by its rules, which are those of Nsight
+//! Compute.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `cuda` | CUDA C++ to PTX, by NVRTC, nvcc or clang; what the source says of kernels and launches |
+//! | `cuda` | CUDA C++ to PTX, by NVRTC, nvcc or clang; signatures and launches in the source |
 //! | `ast`, `parse` | the syntax tree of PTX, and its parser |
-//! | `kernel`, `launch`, `error` | what a program uses |
+//! | `kernel`, `launch`, `error` | the public interface: kernels, launches and results, errors |
 //! | `lower`, `decode`, `cfg` | from the syntax tree to the program: names, instructions, control flow |
 //! | `program` | the program of a warp: instructions with registers |
 //! | `alu` | arithmetic on the 32 lanes of a warp |
 //! | `matrix`, `matrix_access` | matrix instructions: fragments and products; registers and memory |
-//! | `special`, `properties` | special registers; what a program needs of shadow memory |
+//! | `special`, `properties` | special registers; the shadow memory that a program needs |
 //! | `machine`, `schedule` | memory and parameters of a launch; the schedule of blocks and warps |
 //! | `block`, `barrier` | the state of a block; its barriers |
 //! | `run`, `warp`, `path` | a running warp; its instructions; divergence of its lanes |
-//! | `address`, `memory` | addresses and their windows; bytes, and which are initialized |
-//! | `access`, `atomic`, `atomic_sums` | loads, stores and atomic operations: checks, costs, values; sums that depend on the order |
+//! | `address`, `memory` | addresses and state space windows; bytes with an initialized flag |
+//! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
+//! | `atomic_sums` | sums of floating-point numbers by atomic operations |
 //! | `sync`, `mbarrier`, `mbarrier_state` | barriers and warp-wide instructions; mbarriers |
 //! | `copy`, `pending_copies` | `cp.async`, and copies in flight |
 //! | `sizes` | strong accesses of different sizes, which race |
 //! | `print` | `printf` and `assert` |
-//! | `trace`, `recorder`, `record` | the trace of a block: its steps; while it runs; what is recorded |
+//! | `trace`, `recorder`, `record` | the trace of a block: its types; the recorder; its hooks |
 //! | `partial`, `report` | counts and findings; diagnostics as text |
 
 mod access;

@@ -1,7 +1,7 @@
 //! Lowering of a kernel: from the syntax tree to the program of a warp.
 //!
-//! Names become registers, addresses and positions. Every function that the kernel can call is
-//! lowered once, with registers of its own.
+//! Names are resolved to registers, addresses and code positions. Every function that the kernel
+//! can call is lowered once, with its own registers.
 
 use std::collections::HashMap;
 
@@ -29,16 +29,16 @@ pub(crate) struct ModuleVariable {
 /// Largest size of a module variable, and of the frame of a function, in bytes.
 const MAX_VARIABLE: u64 = 1 << 30;
 const MAX_FRAME: u64 = 1 << 19;
-/// Name in messages of the memory that synchronizes a cooperative grid.
+/// The memory that synchronizes a cooperative grid, as messages call it.
 const GRID_WORKSPACE: &str = "the workspace of the cooperative grid";
 
 /// Lowers a kernel of a module, with the functions that it calls.
 ///
 /// # Errors
-/// [`LowerError`] for a name that is not defined and for what is not supported, with the line.
+/// [`LowerError`], with the line, for an undefined name or an unsupported construct.
 pub(crate) fn lower(module: &Module, kernel: &str) -> Result<(Program, Vec<ModuleVariable>), LowerError> {
     let mut lowering = Lowering::new(module)?;
-    // The kernel is the first function: initial values of variables may name others.
+    // The kernel must be function 0, so it precedes functions named by initial values.
     lowering.function(kernel)?;
     lowering.initial_values()?;
     let mut next = 0;
@@ -50,16 +50,16 @@ pub(crate) fn lower(module: &Module, kernel: &str) -> Result<(Program, Vec<Modul
     lowering.finish(kernel)
 }
 
-/// What a name stands for.
+/// The entity that a name denotes.
 #[derive(Clone, Debug)]
 pub(crate) enum Name {
     Register(Reg, ScalarType),
-    /// Registers `prefix0`, `prefix1`, …, of a number; each exists from its first use on.
+    /// Registers `prefix0` to `prefix(n - 1)`; each is allocated at its first use.
     Registers(u32, ScalarType),
     Vector(Vec<Reg>, ScalarType),
-    /// A variable in the frame of the function, by offset and bytes.
+    /// A variable in the frame of the function: offset and size, in bytes.
     Frame(u32, u32),
-    /// A parameter of the kernel, by offset.
+    /// A parameter of the kernel: its offset in bytes.
     KernelParam(u32),
     /// A symbol of shared memory, by number.
     Shared(u32),
@@ -73,10 +73,10 @@ pub(crate) enum Name {
 pub(crate) struct Lowering<'a> {
     pub module: &'a Module,
     by_name: FxHashMap<&'a str, &'a ast::Function>,
-    /// The functions to lower: the kernel first, then in the order in which calls name them.
+    /// The functions to lower: the kernel, then the others in the order of their first references.
     queue: Vec<&'a str>,
     pub functions: Vec<Function>,
-    /// Which functions each function calls.
+    /// The callees of each function.
     calls: Vec<Vec<u32>>,
     variables: Vec<ModuleVariable>,
     pub code: Vec<Instruction>,
@@ -88,17 +88,18 @@ pub(crate) struct Lowering<'a> {
     static_shared: u64,
     /// Names, innermost scope last; the first scope is that of the module.
     scopes: Vec<HashMap<String, Name>>,
-    /// Position of each label, once it is known.
+    /// The code position of each label; `None` until the label is reached.
     labels: Vec<Option<u32>>,
-    /// Branches whose targets are labels still.
+    /// Branches with unresolved targets: position of the branch, and its labels.
     pub branches: Vec<(usize, Vec<u32>)>,
     frame: u64,
     pub in_kernel: bool,
     loc: Option<ast::Loc>,
-    /// Calls that were inlined, as in the program, and their numbers.
+    /// Inlined calls, as in [`Program::inlined`], and their numbers.
     inlined: Vec<(u32, u32, u32)>,
     inlined_numbers: FxHashMap<(u32, u32, u32), u32>,
-    /// The call that the last `.loc` of each file, line and column was inlined at.
+    /// For each file, line and column of a `.loc`: the number of the inlined call around it, from
+    /// the last such `.loc`; 0 if none.
     call_of: FxHashMap<(u32, u32, u32), u32>,
     pub approximate: Option<String>,
     kernel: KernelInfo,
@@ -155,7 +156,7 @@ impl<'a> Lowering<'a> {
             let name = match variable.space {
                 StateSpace::Global | StateSpace::Const => {
                     if variable.bytes() > MAX_VARIABLE {
-                        return Err(LowerError::at(variable.line, format!("variable {} is too large", variable.name)));
+                        return Err(LowerError::at(variable.line, format!("variable {} exceeds 1 GiB", variable.name)));
                     }
                     let number = self.variables.len() as u32;
                     self.variables.push(ModuleVariable {
@@ -186,7 +187,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn initial_bytes(&mut self, variable: &'a ast::Variable) -> Result<Vec<u8>, LowerError> {
-        let too_large = || LowerError::at(variable.line, format!("memory is short for variable {}", variable.name));
+        let too_large = || LowerError::at(variable.line, format!("out of memory for variable {}", variable.name));
         let (len, size) = (variable.bytes() as usize, variable.ty.size() as usize);
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|_| too_large())?;
@@ -214,7 +215,7 @@ impl<'a> Lowering<'a> {
         if generic { crate::address::SHARED_WINDOW + address } else { address }
     }
 
-    /// The address of a function, which is lowered too.
+    /// The address of a function; queues the function for lowering if it is new.
     pub fn function_address(&mut self, name: &str, line: u32) -> Result<u64, LowerError> {
         let Some((&name, _)) = self.by_name.get_key_value(name) else {
             return Err(LowerError::at(line, format!("{name} is not defined")));
@@ -222,7 +223,7 @@ impl<'a> Lowering<'a> {
         Ok(FUNCTION_WINDOW + 16 * u64::from(self.function(name)?))
     }
 
-    /// The number of a function; it is lowered if it is new.
+    /// The number of a function; queues the function for lowering if it is new.
     pub fn function(&mut self, name: &str) -> Result<u32, LowerError> {
         if let Some(number) = self.queue.iter().position(|&known| known == name) {
             return Ok(number as u32);
@@ -233,7 +234,7 @@ impl<'a> Lowering<'a> {
         if function.body.is_none() {
             return Err(LowerError::at(
                 function.line,
-                format!("function {name} has no body: link it, or leave it out"),
+                format!("function {name} has no body; link the code that defines it, or remove its calls"),
             ));
         }
         self.queue.push(name);
@@ -247,8 +248,8 @@ impl<'a> Lowering<'a> {
             returns: Vec::new(),
             recursive: false,
         });
-        // Calls need the slots of the parameters before the body is lowered: they come first in the
-        // frame, and registers for them are reserved here.
+        // A call can be lowered before the body of its callee. So the slots of the parameters are
+        // allocated here: registers, or the beginning of the frame.
         let number = self.functions.len() - 1;
         let mut frame = 0;
         let returns = function.returns.iter().map(|v| self.slot(v, &mut frame)).collect();
@@ -271,13 +272,13 @@ impl<'a> Lowering<'a> {
         Slot::Frame(offset as u32, variable.bytes() as u32)
     }
 
-    /// A new register.
+    /// Allocates a register.
     pub fn register(&mut self) -> Reg {
         self.registers.push([0; 32]);
         self.registers.len() as Reg - 1
     }
 
-    /// The register of a constant.
+    /// The register that holds a constant in all lanes.
     pub fn constant(&mut self, bits: u64) -> Reg {
         if let Some(&reg) = self.constants.get(&bits) {
             return reg;
@@ -288,7 +289,7 @@ impl<'a> Lowering<'a> {
         reg
     }
 
-    /// The bits of a constant register.
+    /// The value of a register that holds a constant; `None` for other registers.
     pub fn constant_bits(&self, reg: Reg) -> Option<u64> {
         self.constants.iter().find(|&(_, &known)| known == reg).map(|(&bits, _)| bits)
     }
@@ -358,7 +359,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// What a name stands for, in the innermost scope that has it.
+    /// The entity that a name denotes, from the innermost scope that defines it.
     pub fn lookup(&mut self, name: &str) -> Option<&Name> {
         let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let number = name[prefix.len()..].parse::<u32>().ok();
@@ -393,7 +394,7 @@ impl<'a> Lowering<'a> {
                 }
                 Statement::Variable(variable) => self.variable(variable)?,
                 Statement::Instruction(source) => self.instruction(number, source)?,
-                // A line of 0 stands for code of the compiler: it belongs to the line before it.
+                // Line 0 marks code that the compiler added. It counts for the preceding line.
                 Statement::Loc(loc) if loc.line == 0 => {}
                 Statement::Loc(loc) => self.set_loc(*loc),
                 Statement::Block(inner) => {
@@ -445,7 +446,7 @@ impl<'a> Lowering<'a> {
             self.static_shared = offset.saturating_add(variable.bytes());
         }
         if self.static_shared > 1 << 18 || number >= 1 << 11 {
-            let message = "the static shared memory is larger than any GPU has: at most 232448 bytes".into();
+            let message = "static shared memory exceeds the limit of 232448 bytes or 2047 symbols".into();
             return Err(LowerError::at(variable.line, message));
         }
         self.shared.push(SharedSymbol {
@@ -459,8 +460,8 @@ impl<'a> Lowering<'a> {
 
     /// Sets the source line of the next instructions.
     ///
-    /// A `.loc` names the call that was inlined, and that of the call is where the compiler last
-    /// placed code on its line.
+    /// `inlined_at` gives the position of the innermost inlined call only. The calls around it are
+    /// those of the last `.loc` at that position.
     fn set_loc(&mut self, loc: ast::Loc) {
         let call = loc.inlined_at.map_or(0, |(file, line, column)| {
             let around = self.call_of.get(&(file, line, column)).copied().unwrap_or(0);
@@ -485,7 +486,7 @@ impl<'a> Lowering<'a> {
         self.code.push(Instruction { guard, op, site, joins: false });
     }
 
-    /// Records that the current function calls another.
+    /// Records a call, to find recursive functions.
     pub fn calls(&mut self, caller: usize, callee: u32) {
         self.calls[caller].push(callee);
     }
@@ -497,7 +498,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Puts positions in the place of labels, and the reconvergence points beside them.
+    /// Replaces labels by code positions, and sets the reconvergence point of each branch.
     fn resolve_branches(&mut self, start: usize) -> Result<(), LowerError> {
         for (at, labels) in std::mem::take(&mut self.branches) {
             let resolved = labels.iter().map(|&label| self.labels[label as usize].unwrap_or(NO_JOIN));
@@ -525,7 +526,7 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             let position = join_at + start as u32;
-            // Lanes that end the kernel wait for no others: a barrier does not count them any more.
+            // Lanes need not reconverge to exit the kernel: barriers do not count exited lanes.
             let target = &self.code[position as usize];
             if self.in_kernel && target.guard.is_none() && matches!(target.op, Op::Return | Op::Exit) {
                 continue;
@@ -550,7 +551,7 @@ impl<'a> Lowering<'a> {
         let (granules, orders_finely, orders_blocks) = properties(&self.code, &self.registers);
         let dynamic_start = self.static_shared;
         for symbol in self.shared.iter_mut().skip(1).filter(|symbol| symbol.bytes.is_none()) {
-            // The alignment was kept in the place of the offset.
+            // Until here, `offset` holds the alignment of a dynamic symbol.
             symbol.offset = dynamic_start.next_multiple_of(u64::from(symbol.offset.max(1))) as u32;
         }
         self.patch_dynamic_symbols();
@@ -574,7 +575,8 @@ impl<'a> Lowering<'a> {
         ))
     }
 
-    /// Addresses of dynamic shared memory are known once all static symbols are.
+    /// Replaces the placeholders of dynamic shared memory by addresses, which follow all static
+    /// symbols.
     fn patch_dynamic_symbols(&mut self) {
         for (number, symbol) in self.shared.iter().enumerate().skip(1) {
             let placeholder = dynamic_placeholder(number as u32);
@@ -600,7 +602,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The address of a shared symbol as a constant.
+    /// The register that holds the address of a shared symbol plus `offset` bytes.
     pub fn shared_constant(&mut self, number: u32, offset: i64) -> Reg {
         let symbol = &self.shared[number as usize];
         let address = match symbol.bytes {
@@ -610,7 +612,7 @@ impl<'a> Lowering<'a> {
         self.constant(address.wrapping_add_signed(offset))
     }
 
-    /// The register of an operand of a type; literals and addresses become constants.
+    /// The register of a source operand of type `ty`. Literals and addresses become constants.
     pub fn operand(&mut self, source: &Source, operand: &Operand, ty: ScalarType) -> Result<Reg, LowerError> {
         let mask = if ty.size() >= 8 { u64::MAX } else { (1u64 << (8 * ty.size())) - 1 };
         match operand {
@@ -652,7 +654,7 @@ impl<'a> Lowering<'a> {
         Ok(())
     }
 
-    /// The register of a named value: a register, a special register, or the address of a symbol.
+    /// The register that holds a named value: a register, a special register, or an address.
     fn value(&mut self, source: &Source, name: &str, offset: i64) -> Result<Reg, LowerError> {
         match self.lookup(name).cloned() {
             Some(Name::Register(reg, _)) => return Ok(reg),
@@ -676,7 +678,7 @@ impl<'a> Lowering<'a> {
         {
             return Ok(reg);
         }
-        // Together they are the address of the memory that synchronizes a cooperative grid.
+        // The high and low 32 bits of the address of the workspace of a cooperative grid.
         if matches!(name, "%envreg1" | "%envreg2") {
             let address = allocation_address(self.grid_workspace());
             return Ok(self.constant(if name == "%envreg1" { address >> 32 } else { address & 0xffff_ffff }));
@@ -693,7 +695,8 @@ impl<'a> Lowering<'a> {
         Err(LowerError::of(source, format!("{name} is not defined")))
     }
 
-    /// The variable that synchronizes a cooperative grid, which a driver allocates.
+    /// The number of the workspace that synchronizes a cooperative grid; on a GPU, the driver
+    /// allocates it.
     fn grid_workspace(&mut self) -> u32 {
         let known = self.variables.iter().position(|variable| variable.name == GRID_WORKSPACE);
         known.unwrap_or_else(|| {
@@ -703,7 +706,7 @@ impl<'a> Lowering<'a> {
         }) as u32
     }
 
-    /// The register that an operand names as a destination.
+    /// The register of a destination operand; the sink for `_`.
     pub fn destination(&mut self, source: &Source, operand: &Operand) -> Result<Reg, LowerError> {
         match operand {
             Operand::Name(name) if name == "_" => Ok(SINK),
@@ -713,7 +716,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The registers of a vector operand, or of a register that stands for one.
+    /// The registers of a vector operand `{a, b}`, of a vector variable, or of a scalar operand.
     pub fn vector(
         &mut self,
         source: &Source,
@@ -737,7 +740,7 @@ impl<'a> Lowering<'a> {
             .collect()
     }
 
-    /// The type with which a register was declared.
+    /// The declared type of a register.
     pub fn declared(&mut self, name: &str) -> Option<ScalarType> {
         match self.lookup(name)? {
             Name::Register(_, ty) | Name::Vector(_, ty) => Some(*ty),
@@ -746,17 +749,17 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// Stands for the address of dynamic shared memory until the static symbols are known.
+/// A placeholder for the address of a dynamic shared symbol; see `patch_dynamic_symbols`.
 fn dynamic_placeholder(number: u32) -> u64 {
     0xdead_0000_0000_0000 | shared_address(number, 0)
 }
 
-/// The source name in a mangled name of a variable of a function: `a` of `_ZZ5tiledE1a`.
+/// The source name of a variable declared in a function: `a` for the mangled `_ZZ5tiledE1a`.
 pub(crate) fn demangled(name: &str) -> &str {
     if !name.starts_with("_ZZ") {
         return name;
     }
-    // The name follows an `E`, with its length before it, at the end or before a discriminator.
+    // The mangled form is `E`, the length, the name, and an optional discriminator `_…`.
     let mut parts = name.match_indices('E').filter_map(|(at, _)| {
         let rest = &name[at + 1..];
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,11 +1,8 @@
-//! A launch that is ready to run: memory, parameters, and the schedule of its blocks.
+//! A launch that is ready to run: memory, parameters, and limits.
 //!
-//! Independent blocks run one after the other on each core of the host. Blocks of a kernel with
-//! atomic operations or ordered accesses on global memory run interleaved, as many as are resident.
-//!
-//! Accesses to a buffer are recorded for the race detector once the launch is known to write it: a
-//! launch starts with the buffers that are uninitialized, and starts again when it writes another
-//! one. So the inputs of a kernel, which are most of its accesses, cost nothing.
+//! The race detector tracks only buffers that the launch writes, since reads alone do not race. The
+//! first run tracks the uninitialized buffers. A run that writes an untracked buffer is abandoned,
+//! and the launch runs again with that buffer tracked. So accesses to inputs need no shadow memory.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -25,16 +22,16 @@ const MAX_BLOCKS_YZ: u32 = 65_535;
 /// Largest shared memory of a block, in bytes: that of Hopper.
 pub(crate) const MAX_SHARED: u32 = 232_448;
 
-/// A piece of global memory: a variable of the module, or a buffer.
+/// An allocation of global memory: a variable of the module, or a buffer.
 pub(crate) struct Allocation {
     pub name: String,
     pub ty: ScalarType,
     pub shape: Vec<u64>,
     pub storage: Storage,
-    /// Whether the accesses to it are recorded.
+    /// Whether the race detector tracks its accesses.
     pub tracked: bool,
     pub constant: bool,
-    /// The accesses of each block, if blocks are independent.
+    /// A summary of the accesses of each block, if blocks are independent and it is tracked.
     pub summary: Option<AccessSummary>,
 }
 
@@ -44,15 +41,15 @@ pub(crate) struct Machine<'a> {
     pub launch: &'a Launch,
     pub config: &'a Config,
     pub allocations: Vec<Allocation>,
-    /// The parameters of the kernel.
+    /// The bytes of the parameters of the kernel.
     pub params: Vec<u8>,
     pub threads: u32,
     pub shared_bytes: u32,
     /// Whether the program has strong accesses of different sizes.
     pub mixes_sizes: bool,
-    /// Whether completions of `cp.async` copies arrive at mbarriers.
+    /// Whether the program has `cp.async.mbarrier.arrive`.
     pub copies_arrive: bool,
-    /// An allocation that was written and is not tracked, plus one: the launch starts again.
+    /// An untracked allocation that was written, plus one: the launch must run again. 0 if none.
     pub untracked_write: AtomicUsize,
 }
 
@@ -67,7 +64,7 @@ impl<'a> Machine<'a> {
         let error = |message: String| LaunchError { kernel: program.kernel.name.clone(), message };
         let threads = check_limits(program, launch).map_err(error)?;
         let mut allocations = Vec::with_capacity(variables.len() + buffers.len());
-        let short = |name: &str| error(format!("memory is short for {name}"));
+        let short = |name: &str| error(format!("out of memory for {name}"));
         for variable in variables {
             let mut bytes = variable.bytes.clone();
             for value in launch.variables.iter().filter(|value| value.name == variable.name) {
@@ -112,13 +109,13 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Coordinates of a thread in its block.
+    /// Coordinates of a thread in its block, from its linear index.
     pub fn thread(&self, linear: u32) -> [u32; 3] {
         let [x, y, _] = self.launch.block;
         [linear % x, linear / x % y, linear / x / y]
     }
 
-    /// Coordinates of a block in the grid.
+    /// Coordinates of a block in the grid, from its linear index.
     pub fn block_id(&self, linear: u64) -> [u32; 3] {
         let [x, y, _] = self.launch.grid.map(u64::from);
         [linear % x, linear / x % y, linear / x / y].map(|i| i as u32)
@@ -164,7 +161,7 @@ fn shared_bytes(program: &Program, launch: &Launch) -> u32 {
     start.saturating_add(launch.shared)
 }
 
-/// The bytes of the parameters of the kernel.
+/// The bytes of the parameters of the kernel, from the arguments of the launch.
 fn parameters(program: &Program, launch: &Launch, first_buffer: usize) -> Result<Vec<u8>, String> {
     let params = &program.kernel.params;
     if params.len() != launch.arguments.len() {

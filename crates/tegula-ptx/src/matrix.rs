@@ -1,13 +1,13 @@
 //! The matrix instructions of a warp: `mma.sync`, `wmma`, `ldmatrix`, `stmatrix` and `movmatrix`.
 //!
-//! They know neither registers nor memory: lanes in, lanes out. What accesses memory gives the
-//! offsets of its accesses, and takes or gives their words.
+//! The modules have no state: they compute output lanes from input lanes. An instruction that
+//! accesses memory returns the offsets of its accesses; the caller loads or stores the words.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `element` | types of elements |
 //! | `modifiers` | modifiers of an instruction, in any order |
-//! | `fragment` | which lane and register holds an element of a matrix |
+//! | `fragment` | the mapping of matrix elements to lanes and registers |
 //! | `product` | C + A·B, with the arithmetic of the Tensor Cores |
 //! | `round` | rounding to half precision |
 //! | `mma` | `mma.sync` |

@@ -1,4 +1,4 @@
-//! The matrix instructions of a warp on its registers and on memory.
+//! Execution of matrix instructions: operands in the registers of a warp and in memory.
 
 use tegula_interp::TensorCore;
 use tegula_interp::rules::{load_wavefronts, sectors, wavefronts};
@@ -9,7 +9,7 @@ use crate::matrix::{LdMatrix, Mma, StMatrix, WmmaTransfer, movmatrix};
 use crate::program::{Address, Op, Reg};
 use crate::run::{Run, lanes};
 
-/// Words of a row of `ldmatrix` and `stmatrix`, in bytes.
+/// Size of the words of a row of `ldmatrix` and `stmatrix`, in bytes.
 const ROW_WORDS: usize = 4;
 
 impl Run<'_, '_> {
@@ -128,9 +128,9 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The rows of matrices: 16 bytes, or 8 elements, at the address of each of these lanes.
+    /// Resolves the rows of 8 × 8 matrices: 16 bytes at the address of each lane in the mask `of`.
     ///
-    /// A wavefront holds at most the 8 rows of one matrix, whether rows of two are the same or not.
+    /// Each matrix takes at least one wavefront, also if two matrices have the same rows.
     fn rows(&mut self, frame: u32, address: &Address, of: u32, writes: bool) -> Target {
         let addresses = self.addresses(frame, address);
         let active = self.active;

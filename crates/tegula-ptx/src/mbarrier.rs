@@ -25,7 +25,7 @@ impl Run<'_, '_> {
         }
         let states = *self.register(state);
         if op == MbarrierOp::PendingCount {
-            // A state holds the phase above the count.
+            // The state has the pending count in its 20 low bits, and the phase above.
             self.put(dst, &states.map(|state| state & 0xf_ffff));
             return Flow::Next;
         }
@@ -84,7 +84,7 @@ impl Run<'_, '_> {
                     self.complete_copies(&copies);
                 }
                 if !fits {
-                    let message = "arrives at an mbarrier whose phase has all its arrivals".into();
+                    let message = "arrives at an mbarrier that expects fewer arrivals in its current phase".into();
                     self.report(Report::new(FindingKind::ArrivalMismatch, message).lanes(1 << lane));
                 }
                 token

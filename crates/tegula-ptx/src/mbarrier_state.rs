@@ -5,17 +5,21 @@ use tegula_interp::rules::ClockView;
 /// An mbarrier.
 #[derive(Debug, Default)]
 pub(crate) struct Mbarrier {
-    /// Arrivals that complete a phase, and those that the current phase still needs.
+    /// Number of arrivals that complete a phase, and number still missing in the current phase.
     pub expected: u32,
     pub pending: u32,
+    /// Number of completed phases.
     pub phase: u64,
+    /// Clock view of the arrivals at the current phase.
     pub released: ClockView,
+    /// Clock view of all completed phases, which a successful test acquires.
     pub published: ClockView,
-    /// The `cp.async` copies that the current phase tracks: threads, and clocks of copies.
+    /// The `cp.async` copies tracked by the current phase: thread, and clock of the copy.
     pub copies: Vec<(u16, u32)>,
 }
 
 impl Mbarrier {
+    /// Adds `count` arrivals; returns false if the current phase expects fewer.
     pub fn arrive(&mut self, count: u32, view: &ClockView) -> bool {
         self.released.join(view);
         let Some(pending) = self.pending.checked_sub(count) else { return false };

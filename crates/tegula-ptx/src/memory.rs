@@ -1,13 +1,13 @@
-//! Storage of global memory: bytes that several blocks access at once, and which are initialized.
+//! Storage of global memory, which blocks access concurrently, and of local memory. Each byte has
+//! an initialized flag.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The memory of an allocation, in words of four bytes.
 ///
-/// Blocks of a launch run on several cores of the host. A race of the kernel gives some value,
-/// never
-/// undefined behavior of the interpreter.
+/// Blocks of a launch run on several cores of the host, so words are atomic: a race of the kernel
+/// yields an unspecified value, but no undefined behavior of the interpreter.
 #[derive(Debug)]
 pub(crate) struct Storage {
     words: Vec<AtomicU32>,
@@ -17,7 +17,7 @@ pub(crate) struct Storage {
 }
 
 impl Storage {
-    /// Creates a storage of initialized or uninitialized bytes; `None` if memory is short.
+    /// Creates a storage of initialized or uninitialized bytes; `None` if out of memory.
     pub fn new(bytes: &[u8], initialized: bool) -> Option<Self> {
         let word = |chunk: &[u8]| {
             let mut word = [0; 4];
@@ -35,7 +35,7 @@ impl Storage {
         Some(Storage { words, initialized: (!initialized).then_some(flags), len: bytes.len() as u64 })
     }
 
-    /// The bytes.
+    /// A copy of the bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
         bytes.truncate(self.len as usize);
@@ -95,7 +95,7 @@ impl Storage {
     }
 }
 
-/// Bytes of one thread or block, each initialized or not.
+/// Bytes of one thread, each with an initialized flag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bytes {
     bytes: Vec<u8>,
@@ -103,7 +103,7 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    /// Extends the memory to a length, with uninitialized bytes.
+    /// Extends the memory to at least `len` bytes, with uninitialized bytes.
     pub fn reserve(&mut self, len: usize) {
         if self.bytes.len() < len {
             self.bytes.resize(len, 0);
@@ -138,7 +138,7 @@ impl Bytes {
         self.initialized[offset..offset + size as usize].iter().all(|&byte| byte)
     }
 
-    /// Forgets the values from an offset on: a function's frame is new at each call.
+    /// Marks all bytes from an offset on as uninitialized, as the frame of a new call is.
     pub fn forget_from(&mut self, offset: usize) {
         let from = offset.min(self.initialized.len());
         self.initialized[from..].fill(false);

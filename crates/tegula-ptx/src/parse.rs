@@ -1,8 +1,8 @@
 //! The parser of PTX: from text to the syntax tree.
 //!
-//! It reads what NVRTC, nvcc, clang, Numba, Triton and Tegula's own printer write, in ISA 6.0 to
-//! 9.x. Directives that change no result, such as debug sections and register limits, are skipped.
-//! Time is linear in the text, and nesting is limited.
+//! It reads the PTX of NVRTC, nvcc, clang, Numba, Triton and Tegula's own printer, ISA 6.0 to 9.x.
+//! Directives that change no result, such as debug sections and register limits, are skipped.
+//! The time is linear in the length of the text, and the nesting depth is limited.
 //! Source: PTX ISA 9.0, "Syntax" and "Directives".
 
 mod constant;
@@ -39,7 +39,7 @@ pub fn module(text: &str) -> Result<Module> {
     let mut cursor = Cursor::new(text);
     let mut module = Module::default();
     if !(cursor.is(Kind::Dotted) && cursor.token().text == "version") {
-        return Err(cursor.unexpected(".version, with which PTX begins"));
+        return Err(cursor.unexpected(".version, the first directive of PTX"));
     }
     while !cursor.is(Kind::End) {
         cursor.directive(&mut module)?;
@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn modules_that_are_malformed_are_rejected_where_they_are() {
         for (text, message) in [
-            ("", "line 1, column 1: expected .version, with which PTX begins, found the end of the text"),
-            ("hello", "line 1, column 1: expected .version, with which PTX begins, found \"hello\""),
+            ("", "line 1, column 1: expected .version, the first directive of PTX, found the end of the text"),
+            ("hello", "line 1, column 1: expected .version, the first directive of PTX, found \"hello\""),
             (".version 8", "line 1, column 10: expected a version such as 8.5, found \"8\""),
             (
                 ".version 8.0\n.target sm_80\n.entry k() { add.s32 %r1 %r2; }",
@@ -206,13 +206,10 @@ mod tests {
             (".version 8.0\n/* é */ .entry k(", "line 2, column 18: expected a state space such as .reg"),
             (
                 ".version 8.0 /* no end",
-                "line 1, column 14: expected a directive such as .entry, found a comment or a string that has no end",
+                "line 1, column 14: expected a directive such as .entry, found an unterminated comment or string",
             ),
             (".version 8.0 .section .s {", "line 1, column 27: expected \"}\", found the end of the text"),
-            (
-                ".version 8.0 .pragma \"a",
-                "line 1, column 22: expected \";\", found a comment or a string that has no end",
-            ),
+            (".version 8.0 .pragma \"a", "line 1, column 22: expected \";\", found an unterminated comment or string"),
         ] {
             assert_eq!(module(text).unwrap_err().to_string(), message, "{text}");
         }

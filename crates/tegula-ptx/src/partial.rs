@@ -1,4 +1,4 @@
-//! Counts and findings of the blocks that one core of the host ran.
+//! Counts and findings of a part of the blocks: those that one core of the host ran.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,25 @@ use crate::recorder::Recorder;
 /// Counts of one instruction, over all warps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InstructionCounts {
+    /// Executions by a path of a warp.
     pub warps: u64,
+    /// Sum of the active lanes of these executions.
     pub lanes: u64,
+    /// Memory requests.
     pub requests: u64,
     /// Sectors of global memory, or wavefronts of shared memory.
     pub transactions: u64,
     pub conflicts: u64,
     pub elements: u64,
-    /// The same for the other memory of an instruction: generic addresses, and the shared memory
-    /// that an asynchronous copy writes.
+    /// The same for shared memory, if the instruction also accesses global memory: through generic
+    /// addresses, or as an asynchronous copy.
     pub shared_requests: u64,
     pub shared_transactions: u64,
     pub shared_elements: u64,
 }
 
 impl InstructionCounts {
-    /// The counts since earlier ones.
+    /// The difference of the counts from earlier ones.
     pub fn since(&self, before: &InstructionCounts) -> InstructionCounts {
         InstructionCounts {
             warps: self.warps - before.warps,
@@ -47,15 +50,15 @@ impl InstructionCounts {
     }
 }
 
-/// Findings by kind and source lines, each from the lowest block.
+/// Findings by kind and source lines. Each is that of the block with the lowest number.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     found: BTreeMap<(FindingKind, Vec<FindingSite>), (u64, Diagnostic)>,
-    /// The findings of a recorded block since they were last taken.
+    /// The block to trace, and its findings that are not yet in the trace.
     pub recorded: Option<(u64, Vec<Diagnostic>)>,
 }
 
-/// What tells lines apart: file, line and call, or the line of the PTX.
+/// A source line as a key: file, line and call; or 0, the line of the PTX, and 0.
 type FindingSite = (u32, u32, u32);
 
 /// Maximum number of distinct findings.
@@ -69,7 +72,7 @@ fn finding_site(site: SiteSource) -> FindingSite {
 }
 
 impl Findings {
-    /// Adds a finding; `new` makes the diagnostic if it is the first, or from a lower block.
+    /// Adds a finding. `new` creates the diagnostic if it is the first, or from a lower block.
     pub fn add(&mut self, kind: FindingKind, sites: &[SiteSource], block: u64, new: impl Fn() -> Diagnostic) {
         if let Some((recorded, recent)) = &mut self.recorded
             && *recorded == block
@@ -120,35 +123,35 @@ impl Findings {
     }
 }
 
-/// A granule: the block of shared memory, the number of the memory, and the index.
+/// A granule: the block (`None` for global memory), the memory, and the index of the granule.
 type Granule = (Option<u32>, u32, u64);
 
-/// What tells accesses apart: block, thread, first granule, size, and whether it writes.
+/// The key of an access: block, thread, first granule, size in bytes, and whether it writes.
 type Shape = (u32, u16, u64, u32, bool);
 
 /// The last strong access of each thread and size, by granule.
 #[derive(Debug, Default)]
 pub(crate) struct StrongAccesses(pub FxHashMap<Granule, BTreeMap<Shape, Access>>);
 
-/// Counts and findings of some blocks.
+/// Counts and findings of a part of the blocks.
 #[derive(Debug)]
 pub(crate) struct Partial {
     pub counts: Vec<InstructionCounts>,
-    /// For each instruction, its last requests to shared and to global memory.
+    /// For each instruction, the costs of its last request to shared and to global memory.
     pub caches: Vec<[RequestCache; 2]>,
     pub findings: Findings,
-    /// For each barrier instruction, whether it ran, and whether it ever ordered accesses.
+    /// For each barrier instruction, whether it was executed, and whether it ordered accesses.
     pub barriers: Vec<(bool, bool)>,
-    /// Strong accesses, if the program has some of different sizes.
+    /// Strong accesses, if the program has strong accesses of different sizes.
     pub strong: StrongAccesses,
     /// Sums of floating-point numbers by atomic operations, by the number of the allocation.
     pub atomic_sums: AtomicSums,
-    /// The recorder of a block, if one is recorded.
+    /// The recorder, if a block is traced.
     pub recorder: Option<Box<Recorder>>,
-    /// What each block printed.
+    /// The `printf` output of each block.
     pub output: BTreeMap<u64, String>,
     pub completed: bool,
-    /// Whether the launch must end: a step limit, a trap, or a new start.
+    /// Whether the launch must end: step limit, trap, or write to an untracked allocation.
     pub stopped: bool,
 }
 
@@ -191,7 +194,8 @@ impl Partial {
         self
     }
 
-    /// The cost of the launch, of each site, and the number of thread instructions.
+    /// The cost of the launch, the cost of each site, and the number of thread instructions, moves
+    /// and control flow included.
     pub fn summarize(&self, program: &Program) -> (Counters, Vec<(SiteSource, Counters)>, u64) {
         let (mut total, mut sites) = (Counters::default(), Vec::new());
         let mut executed = 0;
@@ -257,7 +261,7 @@ pub(crate) fn counters(op: &Op, counts: &InstructionCounts) -> Counters {
         }
         Op::CopyAsync { .. } => {
             global_load(&mut c);
-            // Lanes that read nothing write zeros: they take wavefronts, but copy no elements.
+            // Lanes that read no bytes write zeros: they cost wavefronts, but copy no elements.
             c.shared_copy_requests = counts.requests;
             c.shared_copy_wavefronts = counts.shared_transactions;
             c.shared_copy_elements = counts.elements;

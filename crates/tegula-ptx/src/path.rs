@@ -1,12 +1,11 @@
 //! Divergence: the paths of a warp, and where they reconverge.
 //!
-//! A path is a set of lanes of a warp that run together. The paths of a warp share its register
-//! file, since each lane belongs to one path. A branch whose lanes disagree splits a path, and
-//! opens a *join* at the immediate post-dominator: a path that arrives there waits for the other
-//! lanes of the join. Joins decide which lanes issue a request together, as on the GPU. They do not
-//! decide whether lanes make progress: if nothing else can run, the lanes that wait leave their
-//! join
-//! and go on alone, as independent thread scheduling permits since Volta.
+//! A path is a set of lanes of a warp that run together. Each lane is in one path, so the paths of
+//! a warp share its register file. A divergent branch splits a path, and opens a *join* at the
+//! immediate post-dominator: a path that arrives there waits for the other lanes of the join. Joins
+//! decide which lanes issue a memory request together, as on the GPU. They do not decide whether
+//! lanes make progress: if no path can run, waiting lanes leave their join and run alone, as
+//! independent thread scheduling permits since Volta.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,44 +14,44 @@ use crate::alu::Lanes;
 use crate::memory::Bytes;
 use crate::program::Reg;
 
-/// What a path waits for.
+/// The state of a path: ready, or the event that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Ready,
-    /// Waits for other lanes of its innermost join.
+    /// Waits for the missing lanes of its innermost join.
     Joining,
-    /// Waits at a barrier of the block, by number, with all lanes of its warp.
+    /// Waits at the barrier of this number, where all lanes of its warp have arrived.
     Barrier(u32),
-    /// Waits at a barrier without some lanes of its warp.
+    /// Waits at the barrier of this number, where lanes of its warp are missing.
     PartialBarrier(u32),
-    /// Waits at a warp-wide instruction for lanes of its mask.
+    /// Waits at a warp-wide instruction for the other lanes of its mask.
     Converge,
-    /// Waits at an mbarrier, or ran a loop without any change of state.
+    /// Waits at an mbarrier, or yielded in a loop.
     Spinning,
 }
 
-/// Lanes that run together.
+/// A set of lanes that run together, with their position and calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub pc: u32,
     pub mask: u32,
     pub state: State,
-    /// The open joins of the path, innermost last, as indices into those of the warp.
+    /// The open joins of the path, innermost last, as indices into the joins of the warp.
     pub joins: Vec<u32>,
     pub calls: Vec<Call>,
-    /// The function that runs, and where its frame begins in local memory.
+    /// The current function, and the offset of its frame in local memory, in bytes.
     pub function: u32,
     pub frame: u32,
 }
 
-/// A call that a path will return from.
+/// A caller on the call stack of a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// The instruction of the call.
+    /// The position of the call instruction.
     pub pc: u32,
     pub function: u32,
     pub frame: u32,
-    /// The registers of the callee before the call, if it was already running.
+    /// The registers of the callee before a recursive call: the first register, and the values.
     pub saved: Option<Rc<(Reg, Vec<Lanes>)>>,
 }
 
@@ -98,7 +97,7 @@ impl Warp {
         Warp { index, alive: lanes, registers, carry: 0, local, paths, joins: Vec::new(), steps: 0 }
     }
 
-    /// Stands in the block for the warp while it runs.
+    /// A warp without registers, which replaces the warp in its block while the warp runs.
     pub fn placeholder(&self) -> Self {
         let (index, alive, registers, local) = (self.index, self.alive, Vec::new(), Vec::new());
         Warp { index, alive, registers, carry: 0, local, paths: VecDeque::new(), joins: Vec::new(), steps: 0 }
@@ -109,9 +108,10 @@ impl Warp {
         self.paths.is_empty()
     }
 
-    /// Lets a path arrive at joins that are here. Returns whether it goes on.
+    /// Marks the arrival of a path at the joins at its position.
     ///
-    /// Otherwise it was parked, or merged into the path that waits there.
+    /// Returns true if all of them are complete: the path now has all of their lanes. Otherwise the
+    /// caller must park the path.
     pub fn arrive_at_joins(&mut self, path: &mut Path) -> bool {
         while let Some(&top) = path.joins.last() {
             let join = &mut self.joins[top as usize];
@@ -129,7 +129,7 @@ impl Warp {
         true
     }
 
-    /// Parks a path that waits at its join; one path stands for all lanes that arrived.
+    /// Parks a path at its join. Lanes that wait there are merged into one path.
     pub fn park_at_join(&mut self, mut path: Path) {
         let waiting = |other: &&mut Path| other.state == State::Joining && other.joins.last() == path.joins.last();
         match self.paths.iter_mut().find(waiting) {
@@ -141,7 +141,7 @@ impl Warp {
         }
     }
 
-    /// Opens a join for lanes that are about to diverge, unless the innermost one is the same.
+    /// Opens a join for a path that is about to diverge, unless its innermost join is the same.
     pub fn open_join(&mut self, path: &mut Path, pc: u32) {
         let depth = path.calls.len() as u32;
         let same = path.joins.last().is_some_and(|&top| {
@@ -149,7 +149,7 @@ impl Warp {
             (join.pc, join.depth) == (pc, depth)
         });
         if !same {
-            // Joins of a warp without divergent paths are over: the list stays short.
+            // Without divergent paths, all joins of the warp are complete: the list can be cleared.
             if self.paths.is_empty() && path.joins.is_empty() {
                 self.joins.clear();
             }
@@ -158,7 +158,7 @@ impl Warp {
         }
     }
 
-    /// Ends lanes: no join waits for them any more.
+    /// Removes exited lanes from the warp and from their joins.
     pub fn end_lanes(&mut self, joins: &[u32], lanes: u32) {
         self.alive &= !lanes;
         self.leave_joins(joins, lanes);
@@ -180,9 +180,9 @@ impl Warp {
         }
     }
 
-    /// Lets the lanes that wait at the innermost join go on alone; false if none waits.
+    /// Releases the path that waits at the deepest join; returns false if no path waits at a join.
     ///
-    /// Optionally, not those that wait only for lanes at a barrier.
+    /// With `except_for_barriers`, paths that wait only for lanes at a barrier are not released.
     pub fn release_join(&mut self, except_for_barriers: bool) -> bool {
         let busy = self.paths.iter().filter(|path| !matches!(path.state, State::PartialBarrier(_)));
         let busy = busy.fold(0, |lanes, path| lanes | path.mask);
@@ -201,7 +201,7 @@ impl Warp {
         true
     }
 
-    /// Merges paths that wait at the same instruction as this one, in the same calls.
+    /// Merges into `path` the paths that wait at the same instruction, at the same call depth.
     pub fn merge_waiting(&mut self, path: &mut Path, state: impl Fn(State) -> bool) {
         let (pc, depth) = (path.pc, path.calls.len());
         let mut at = 0;
@@ -209,7 +209,7 @@ impl Warp {
             let other = &self.paths[at];
             if other.pc == pc && other.calls.len() == depth && state(other.state) && other.frame == path.frame {
                 let Some(other) = self.paths.remove(at) else { return };
-                // The joins that only one of them has wait for its lanes no longer.
+                // Joins of only one of the two paths no longer expect its lanes.
                 let shared = path.joins.iter().zip(&other.joins).take_while(|(a, b)| a == b).count();
                 let (own, theirs) = (path.joins.split_off(shared), &other.joins[shared..]);
                 self.leave_joins(&own, path.mask);

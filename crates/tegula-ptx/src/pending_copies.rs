@@ -11,26 +11,27 @@ pub(crate) struct PendingCopy {
     pub bytes: [u8; 16],
     pub len: u32,
     pub site: u32,
-    /// Its number among the copies of its thread, from 1.
+    /// Sequence number among the copies of its thread, from 1.
     pub clock: u32,
 }
 
-/// The copies of a thread.
+/// The copies of a thread that are in flight.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PendingCopies {
-    /// The copies of the open group that are in flight.
+    /// The copies that are not committed to a group.
     open: Vec<PendingCopy>,
-    /// Committed groups, oldest first: the copies in flight, and the clock at the commit.
+    /// Committed groups, oldest first: copies in flight, and the clock at the commit.
     groups: VecDeque<(Vec<PendingCopy>, u32)>,
-    /// The clock of the last copy that was issued, and of the last that the thread has waited for.
+    /// The clock of the last copy that was issued, and of the last one that was awaited.
     pub issued: u32,
     pub completed: u32,
-    /// What the thread had done when it issued its copies, in kernels with mbarriers for copies.
+    /// The clock view of the thread when it issued its copies; only for kernels with
+    /// `cp.async.mbarrier.arrive`.
     pub view: ClockView,
 }
 
 impl PendingCopies {
-    /// Adds a copy to the open group.
+    /// Adds a copy to the group that the next commit closes.
     pub fn issue(&mut self, copy: PendingCopy) {
         self.issued = copy.clock;
         self.open.push(copy);
@@ -40,7 +41,8 @@ impl PendingCopies {
         self.groups.push_back((std::mem::take(&mut self.open), self.issued));
     }
 
-    /// Takes the copies that are complete once at most `pending` groups are in flight.
+    /// Removes and returns the copies that a wait completes: all but those of the last `pending`
+    /// groups; all copies for `None`.
     pub fn wait(&mut self, pending: Option<u32>) -> Vec<PendingCopy> {
         if pending.is_none() {
             self.commit();
@@ -55,13 +57,13 @@ impl PendingCopies {
         self.groups.iter().flat_map(|(copies, _)| copies).chain(&self.open)
     }
 
-    /// The site of the last copy to an offset that is in flight.
+    /// The site of the last copy in flight that writes the byte at `offset`.
     pub fn site(&self, offset: u32) -> Option<u32> {
         let mut copies = self.in_flight().filter(|copy| (copy.offset..copy.offset + copy.len).contains(&offset));
         copies.next_back().map(|copy| copy.site)
     }
 
-    /// Takes a copy by its clock, if it is still in flight.
+    /// Removes and returns a copy by its clock, if it is still in flight.
     pub fn take(&mut self, clock: u32) -> Option<PendingCopy> {
         let groups = self.groups.iter_mut().map(|(copies, _)| copies).chain([&mut self.open]);
         groups.into_iter().find_map(|group| {

@@ -9,18 +9,18 @@ use crate::program::Slot;
 use crate::report::Report;
 use crate::run::{Run, lanes};
 
-/// Largest number of bytes that a block prints, and of a string.
+/// Maximum number of bytes that a block prints, and of a string.
 const MAX_OUTPUT: usize = 1 << 18;
 const MAX_STRING: u64 = 1 << 12;
 
-/// An argument of `printf`, as the compiler stores it.
+/// The sequence of `printf` arguments.
 trait Values {
     /// The next argument of 4 or 8 bytes.
     fn next(&mut self, bytes: u32) -> u64;
     fn string(&mut self, address: u64) -> String;
 }
 
-/// The arguments of a lane in memory.
+/// The arguments of a lane, as the compiler stores them in memory.
 struct Stored<'a, 'r, 'm> {
     run: &'a Run<'r, 'm>,
     lane: usize,
@@ -64,7 +64,7 @@ impl Run<'_, '_> {
                     let _ = writeln!(output, "{block}, {thread}: {line}");
                 }
                 if output.len() >= MAX_OUTPUT {
-                    output.push_str("… (the block prints more)\n");
+                    output.push_str("… (output of the block truncated)\n");
                 }
             }
             if let Some(Slot::Frame(offset, bytes)) = dst {
@@ -99,7 +99,7 @@ struct Conversion {
     long: bool,
 }
 
-/// Formats like C's `printf`.
+/// Formats values as `printf` of C does.
 fn format_values(format: &str, values: &mut dyn Values) -> String {
     let mut text = String::new();
     let mut rest = format.chars().peekable();

@@ -9,42 +9,44 @@ use crate::matrix::{LdMatrix, Mma, StMatrix, WmmaTransfer};
 /// A register of a warp: an index into its register file.
 pub(crate) type Reg = u32;
 
-/// The register that holds zero.
+/// The register that always holds zero.
 pub(crate) const ZERO: Reg = 0;
-/// The register that takes results that are not used.
+/// The register to which unused results are written.
 pub(crate) const SINK: Reg = 1;
 
 /// A kernel with the functions that it calls.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub code: Vec<Instruction>,
-    /// Where each instruction comes from.
+    /// Source positions of the instructions, indexed by [`Instruction::site`].
     pub sites: Vec<SiteSource>,
-    /// Initial values of the registers: constants in place, zero otherwise.
+    /// Initial values of the registers: the value of a constant, otherwise zero.
     pub registers: Vec<Lanes>,
     pub functions: Vec<Function>,
     pub kernel: KernelInfo,
-    /// Symbols of shared memory; number 0 is all of it.
+    /// Symbols of shared memory; number 0 stands for all shared memory of the block.
     pub shared: Vec<SharedSymbol>,
     /// Bytes of static shared memory.
     pub static_shared: u32,
-    /// Calls that were inlined: file, line, and the call around it as in `SiteSource`.
+    /// Inlined calls: file, line, and the enclosing call, numbered as in [`SiteSource::call`].
     pub inlined: Vec<(u32, u32, u32)>,
-    /// Files by number, as `.file` names them.
+    /// Source files, from `.file`: number and path.
     pub files: Vec<(u32, String)>,
-    /// Bytes of the smallest access to shared memory, and of that to global memory: at most 4.
+    /// Bytes of the smallest access to shared memory and to global memory, each at most 4. They
+    /// are the sizes of a shadow cell.
     pub granules: [u32; 2],
-    /// Whether accesses are ordered by more than barriers of the block and whole warps.
+    /// Whether accesses can be ordered by more than barriers of the whole block and of whole warps.
     pub orders_finely: bool,
-    /// Whether blocks may order accesses between them, by atomic operations or fences.
+    /// Whether atomic operations or fences can order accesses of different blocks.
     pub orders_blocks: bool,
-    /// Whether a result can differ from the hardware's in its last bits, and by which instruction.
+    /// The first instruction whose result can differ from the hardware's in its last bits.
     pub approximate: Option<String>,
 }
 
 impl Program {
-    /// The number of the symbol that an offset in shared memory belongs to: the one addressed, else
-    /// one that holds it.
+    /// The number of the shared symbol that an address refers to.
+    ///
+    /// That is symbol `addressed`; if `addressed` is 0, the first symbol that contains `offset`.
     pub fn shared_symbol(&self, addressed: u32, offset: u32) -> Option<usize> {
         let holds = |symbol: &SharedSymbol| {
             offset >= symbol.offset && symbol.bytes.is_none_or(|bytes| offset < symbol.offset + bytes)
@@ -60,13 +62,13 @@ impl Program {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KernelInfo {
     pub name: String,
-    /// Offset, size, type and elements of each parameter.
+    /// The parameters, in the order of the signature.
     pub params: Vec<Parameter>,
     pub max_block: Option<[u32; 3]>,
     pub required_block: Option<[u32; 3]>,
 }
 
-/// A parameter of the kernel, in the order of the signature.
+/// A parameter of the kernel; offset and size are in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
     pub name: String,
@@ -75,7 +77,7 @@ pub(crate) struct Parameter {
     pub ty: ScalarType,
 }
 
-/// A symbol of shared memory.
+/// A symbol of shared memory; offset and size are in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedSymbol {
     pub name: String,
@@ -90,14 +92,14 @@ pub(crate) struct SharedSymbol {
 pub(crate) struct Function {
     pub name: String,
     pub entry: u32,
-    /// Its registers.
+    /// The registers of its body.
     pub registers: std::ops::Range<Reg>,
-    /// Bytes of local memory of one call.
+    /// Bytes of local memory for one call.
     pub frame: u32,
-    /// Its parameters and return values.
+    /// The slots of its parameters.
     pub params: Vec<Slot>,
     pub returns: Vec<Slot>,
-    /// Whether it can call itself, directly or through others.
+    /// Whether it can call itself, directly or through other functions.
     pub recursive: bool,
 }
 
@@ -109,12 +111,12 @@ pub(crate) enum Slot {
     Frame(u32, u32),
 }
 
-/// Where an instruction comes from.
+/// The source position of an instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct SiteSource {
     pub loc: Option<Loc>,
-    /// The call that was inlined here, as an index into the calls of the program plus one; 0 if
-    /// none.
+    /// The inlined call that the instruction is part of: its index in [`Program::inlined`] plus
+    /// one; 0 if none.
     pub call: u32,
     /// Line in the PTX text.
     pub ptx_line: u32,
@@ -126,7 +128,7 @@ pub(crate) struct Instruction {
     /// The predicate register, and whether it is negated.
     pub guard: Option<(Reg, bool)>,
     pub op: Op,
-    /// Index into the sites.
+    /// Index into [`Program::sites`].
     pub site: u32,
     /// Whether paths can reconverge before it.
     pub joins: bool,
@@ -136,10 +138,10 @@ pub(crate) struct Instruction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
     pub space: Option<StateSpace>,
-    /// The register; that of zero for an immediate address.
+    /// The base register; [`ZERO`] for an immediate address.
     pub base: Reg,
     pub offset: i64,
-    /// Whether the register has 32 bits, so that sums wrap.
+    /// Whether the base register has 32 bits, so that base plus offset wraps modulo 2³².
     pub narrow: bool,
     /// Whether the address is an offset in the frame of the function.
     pub frame: bool,
@@ -166,7 +168,7 @@ pub(crate) enum Special {
     Constant(u64),
 }
 
-/// The lanes of a mask register such as `%lanemask_lt`, in relation to the own lane.
+/// The comparison of lane numbers in a mask register such as `%lanemask_lt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub(crate) enum LaneMask {
@@ -181,14 +183,14 @@ pub(crate) enum LaneMask {
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
     pub address: Address,
-    /// A register for each element; the sink for `_`.
+    /// A register for each element; [`SINK`] for `_`.
     pub registers: Vec<Reg>,
     pub ty: ScalarType,
-    /// Bits of the registers: signed elements are extended to them.
+    /// Width of the registers in bits. Elements are extended to it, signed ones with their sign.
     pub register_bits: u32,
     pub order: MemoryOrder,
     pub scope: Scope,
-    /// Whether it may count on the lanes of a warp to run in lockstep: it is volatile, and no poll.
+    /// Whether the access may depend on lockstep execution of the warp: volatile, and not a poll.
     pub lockstep: bool,
     /// `ld.global.nc`: through the read-only path.
     pub read_only: bool,
@@ -215,7 +217,7 @@ pub(crate) struct Atomic {
     pub kind: AtomicKind,
     pub ty: ScalarType,
     pub address: Address,
-    /// Old values; the sinks for `red`. Several for vectors.
+    /// Registers for the old values, one per element; [`SINK`] for `red`.
     pub dst: Vec<Reg>,
     pub values: Vec<Reg>,
     /// The new value of `cas`.
@@ -224,7 +226,7 @@ pub(crate) struct Atomic {
     pub scope: Scope,
 }
 
-/// How a barrier instruction takes part.
+/// The operation of a barrier instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BarrierKind {
     Sync,
@@ -239,7 +241,7 @@ pub(crate) enum BarrierKind {
 pub(crate) struct Barrier {
     pub kind: BarrierKind,
     pub id: Reg,
-    /// Number of threads; `None` for the block.
+    /// Number of participating threads; `None` for the whole block.
     pub threads: Option<Reg>,
     /// Whether all threads of a warp must execute the same instruction.
     pub aligned: bool,
@@ -247,7 +249,7 @@ pub(crate) struct Barrier {
     pub predicate: (Reg, bool),
 }
 
-/// How lanes of a warp exchange or combine values.
+/// The operation of a warp-wide instruction, which exchanges or combines values of lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WarpOp {
     ShuffleUp,
@@ -283,7 +285,7 @@ pub(crate) struct WarpWide {
     /// Operands b and c of a shuffle.
     pub b: Reg,
     pub c: Reg,
-    /// Mask of the participating lanes; the active lanes if the form without `.sync` was used.
+    /// Mask of the participating lanes; `None` (the active lanes) for the form without `.sync`.
     pub mask: Option<Reg>,
 }
 
@@ -296,7 +298,7 @@ pub(crate) enum MbarrierOp {
         drop: bool,
         complete: bool,
     },
-    /// A test by state, or by parity.
+    /// `test_wait` and `try_wait`, with a state or a parity.
     Test {
         parity: bool,
     },
@@ -333,7 +335,7 @@ pub(crate) enum Op {
         dst: Reg,
         register: Special,
     },
-    /// Joins parts of `bits` bits to one value.
+    /// Concatenates parts of `bits` bits each; the first part has the lowest bits.
     Pack {
         dst: Reg,
         parts: Vec<Reg>,
@@ -350,7 +352,7 @@ pub(crate) enum Op {
         offset: u32,
         window: u64,
     },
-    /// Adds or removes the window of a space.
+    /// Adds or subtracts the base address of the window of a state space.
     ConvertAddress {
         dst: Reg,
         src: Reg,
@@ -368,13 +370,18 @@ pub(crate) enum Op {
     CopyAsync {
         to: Address,
         from: Address,
+        /// Size of the destination: 4, 8 or 16.
         bytes: u32,
+        /// Bytes to read; the rest of the destination is filled with zeros.
         source_bytes: Option<Reg>,
+        /// Predicate, and whether it is negated: if true, nothing is read.
         ignore: Option<(Reg, bool)>,
+        /// `.cg`: whether the copy bypasses the L1 cache.
         bypass: bool,
     },
     CopyAsyncCommit,
-    /// Waits for all groups but the last ones; `None` also waits for copies without a group.
+    /// Waits for all groups but the `pending` last ones. `None` waits for all copies, committed or
+    /// not.
     CopyAsyncWait {
         pending: Option<u32>,
     },
@@ -459,11 +466,12 @@ pub(crate) enum Op {
     Nop,
 }
 
-/// The position after the last instruction of a function: paths that leave it do not reconverge.
+/// Stands for the end of a function, which has no position. Paths do not reconverge there.
 pub(crate) const NO_JOIN: u32 = u32::MAX;
 
 impl Op {
-    /// Whether it counts as a lane instruction; moves and control flow do not.
+    /// Whether it counts as a thread instruction. Moves, address conversions and control flow do
+    /// not.
     pub fn counts(&self) -> bool {
         !matches!(
             self,

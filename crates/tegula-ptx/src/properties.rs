@@ -1,4 +1,4 @@
-//! What the instructions of a program need of shadow memory and of the schedule.
+//! Properties of a program that determine the shadow memory and the schedule of its launches.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use tegula_ir::MemoryOrder;
@@ -7,10 +7,10 @@ use crate::alu::Lanes;
 use crate::ast::StateSpace;
 use crate::program::{Instruction, MbarrierOp, Op, Reg, Special};
 
-/// Granules of shared and global memory, and how finely the program orders accesses.
+/// Computes `granules`, `orders_finely` and `orders_blocks` of a `Program`.
 ///
-/// A granule is the smallest access to a memory, at most four bytes: a shadow cell stands for it.
-/// Accesses are aligned to their size, so no access begins inside of a granule.
+/// A granule is the size in bytes of the smallest access to a memory, at most 4. Each shadow cell
+/// covers one granule. Accesses are aligned to their size, so each begins at a granule.
 pub(crate) fn properties(code: &[Instruction], registers: &[Lanes]) -> ([u32; 2], bool, bool) {
     let (mut granules, mut finely, mut blocks) = ([4u32; 2], false, false);
     let mut access = |space: Option<StateSpace>, bytes: u32| {
@@ -59,14 +59,14 @@ pub(crate) fn are_mixed(code: &[Instruction]) -> bool {
     sizes.next().is_some_and(|first| sizes.any(|size| size != first))
 }
 
-/// Whether completions of `cp.async` copies arrive at mbarriers.
+/// Whether the program has `cp.async.mbarrier.arrive`.
 pub(crate) fn copies_arrive(code: &[Instruction]) -> bool {
     code.iter().any(|instruction| matches!(instruction.op, Op::Mbarrier { op: MbarrierOp::CopyArrive { .. }, .. }))
 }
 
-/// Marks the loads of loops that only wait for their values: they do not count on lockstep.
+/// Clears [`Transfer::lockstep`](crate::program::Transfer::lockstep) of loads that poll a location.
 ///
-/// Such a loop has no effect, and loads from the same address in each iteration.
+/// A load polls if it is in a loop that writes no memory, and the loop does not change its address.
 pub(crate) fn mark_polls(code: &mut [Instruction]) {
     for end in 0..code.len() {
         let Op::Branch { target, .. } = code[end].op else { continue };
@@ -83,7 +83,7 @@ pub(crate) fn mark_polls(code: &mut [Instruction]) {
     }
 }
 
-/// Whether an operation has no effect but on registers.
+/// Whether an operation of a polling loop writes nothing but registers.
 fn only_waits(op: &Op) -> bool {
     matches!(
         op,

@@ -1,4 +1,4 @@
-//! Records what a warp does, for the trace of its block.
+//! Records the instructions of a warp for the trace of its block.
 
 use crate::access::Target;
 use crate::address::Location;
@@ -13,7 +13,7 @@ use crate::report;
 use crate::run::{Flow, Run, lanes};
 use crate::trace::{Event, Memory, Request, RequestKind, Space, Sync, Trace, TraceFilter};
 
-/// A recorder of a block of the launch.
+/// Creates the recorder for the block that the filter selects.
 pub(crate) fn start(machine: &Machine<'_>, filter: &TraceFilter) -> Recorder {
     let [x, y, _] = machine.launch.grid.map(u64::from);
     let [bx, by, bz] = filter.block.map(u64::from);
@@ -21,7 +21,7 @@ pub(crate) fn start(machine: &Machine<'_>, filter: &TraceFilter) -> Recorder {
     Recorder::new(filter.clone(), bx + x * (by + y * bz), trace)
 }
 
-/// Allocations, then symbols of shared memory, shared memory without a symbol, and local memory.
+/// All memories: allocations, symbols of shared memory, unnamed shared memory, local memory.
 fn memories(machine: &Machine<'_>) -> Vec<Memory> {
     let shared_bytes = u64::from(machine.shared_bytes);
     let global = machine.allocations.iter().map(|known| Memory {
@@ -66,7 +66,7 @@ impl Machine<'_> {
         Some((number as u32, offset))
     }
 
-    /// The element of a memory at an offset, as findings name it.
+    /// The name of the element of a memory at an offset, as in diagnostics.
     fn element_of(&self, memory: u32, offset: u64) -> String {
         match (memory as usize).checked_sub(self.allocations.len()) {
             None => self.element(memory as usize, offset as i64),
@@ -79,14 +79,14 @@ impl Machine<'_> {
 }
 
 impl Partial {
-    /// The recorder, if it is of this block.
+    /// The recorder, if this block is traced.
     pub fn recorder_of(&mut self, block: u64) -> Option<&mut Recorder> {
         self.recorder.as_deref_mut().filter(|recorder| recorder.block == block)
     }
 }
 
 impl Run<'_, '_> {
-    /// Notes a request of the current instruction, if it is recorded.
+    /// Stores a request of the current instruction, if the block is traced.
     pub fn note_request(&mut self, target: &Target, bytes: u32) {
         let is_parameter = |lane: usize| matches!(target.locations[lane], Location::Param { .. });
         if let Some(recorder) = self.partial.recorder_of(self.block.linear)
@@ -96,7 +96,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Begins an instruction: returns its counts before it, if it is recorded.
+    /// Prepares the recording of an instruction; returns its counts so far if the block is traced.
     #[inline]
     pub fn begin_record(&mut self) -> Option<InstructionCounts> {
         self.partial.recorder.as_ref()?;
@@ -110,9 +110,10 @@ impl Run<'_, '_> {
         Some(self.partial.counts[self.pc as usize])
     }
 
-    /// Records an instruction of a path, if it does something visible.
+    /// Records an instruction that accesses memory, synchronizes, or has a finding.
     ///
-    /// `active` are the lanes with a true guard. Lanes of other paths may have joined at a barrier.
+    /// `active` are the lanes with a true guard, `path` all lanes of the path. At a barrier, lanes
+    /// of other paths can have joined the path.
     pub fn record(&mut self, (pc, active, path): (u32, u32, u32), before: &InstructionCounts, flow: &Flow) {
         let instruction = &self.machine.program.code[pc as usize];
         let mask = if matches!(instruction.op, Op::Barrier(_)) { path } else { active };
@@ -154,7 +155,7 @@ impl Run<'_, '_> {
         let requests = self.requests(&instruction.op, &noted);
         let counts = InstructionCounts { warps: counts.warps + u64::from(!waits), ..counts };
         let ptx_line = self.machine.program.sites[instruction.site as usize].ptx_line;
-        // Elsewhere arithmetic is not recorded: its counts would be of part of it.
+        // Arithmetic is not recorded, so a count of thread instructions would be incomplete.
         let counters = tegula_interp::Counters { lane_instructions: 0, ..counters(&instruction.op, &counts) };
         let event = Event { ptx_line, line, lanes: mask, requests, sync, findings, counters };
         self.partial.recorder.iter_mut().for_each(|recorder| recorder.add(event.clone()));
@@ -251,7 +252,7 @@ impl Run<'_, '_> {
         requests
     }
 
-    /// Bytes of memory; zeros out of bounds.
+    /// Bytes at a location; zeros if out of bounds.
     fn bytes_at(&self, location: Location, lane: usize, bytes: u32) -> Vec<u8> {
         if !self.is_in_bounds(location, bytes) {
             return vec![0; bytes as usize];
@@ -267,7 +268,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// The number of an item in a list, which gets it if it is new.
+/// The index of an item in a list; appends the item if it is new.
 fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
     let at = list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
@@ -276,10 +277,10 @@ fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
     at as u32
 }
 
-/// The trace of a launch that has ended, with its diagnostics.
+/// Completes the trace of a launch: assigns the remaining diagnostics to events.
 pub(crate) fn finish(machine: &Machine<'_>, recorder: Recorder, diagnostics: &[Diagnostic]) -> Trace {
     let Recorder { mut trace, unplaced, outside, .. } = recorder;
-    // Races between blocks are found at the end, and those of another block with this one.
+    // Some races with other blocks are found only after the traced block has ended.
     for diagnostic in unplaced.iter().chain(diagnostics) {
         let known = |known: &Diagnostic| known.kind == diagnostic.kind && known.lines == diagnostic.lines;
         if trace.steps.iter().flat_map(|step| step.findings()).chain(&outside).any(known) {
@@ -292,8 +293,8 @@ pub(crate) fn finish(machine: &Machine<'_>, recorder: Recorder, diagnostics: &[D
     trace
 }
 
-/// The event that a diagnostic is about: the first access to its element, else the last event of
-/// its first line, if it is an error.
+/// The event of a diagnostic: the first access to its element; without an element, for an error,
+/// the last event of its first line.
 fn place(machine: &Machine<'_>, trace: &Trace, diagnostic: &Diagnostic) -> Option<(usize, usize)> {
     let mut events = trace.steps.iter().enumerate().flat_map(|(step, of)| {
         let events = of.events.iter().enumerate();

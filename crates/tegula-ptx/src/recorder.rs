@@ -1,4 +1,4 @@
-//! The trace of a block while it runs.
+//! The recorder: it builds the trace of a block while the block runs.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::address::Location;
 use crate::launch::Diagnostic;
 use crate::trace::{Event, Step, Sync, Trace, TraceFilter};
 
-/// A request of the current instruction, before its values are known.
+/// A request of the current instruction, without its values.
 #[derive(Debug)]
 pub(crate) struct Noted {
     pub locations: [Location; 32],
@@ -16,12 +16,12 @@ pub(crate) struct Noted {
     pub bytes: u32,
 }
 
-/// The step that the last instruction belongs to.
+/// The current step: that of the last instruction.
 #[derive(Debug)]
 struct Current {
     warp: u32,
     line: u32,
-    /// Its instructions so far.
+    /// Positions of its instructions.
     pcs: Vec<u32>,
 }
 
@@ -34,17 +34,17 @@ pub(crate) struct Recorder {
     pub trace: Trace,
     /// Requests of the current instruction.
     pub requests: Vec<Noted>,
-    /// Findings that occurred between instructions.
+    /// Findings outside of any instruction; `record::finish` assigns them to events.
     pub unplaced: Vec<Diagnostic>,
     /// Findings of steps that are not recorded.
     pub outside: Vec<Diagnostic>,
-    /// For each site, its line and that of its step, by number.
+    /// For each site, the numbers of its line and of the line of its step.
     pub lines: FxHashMap<u32, [u32; 2]>,
     current: Option<Current>,
     accesses: usize,
-    /// The event of the last arrival at each barrier: step, and position in it.
+    /// The event of the last arrival at each barrier: indices of the step and of the event in it.
     arrivals: HashMap<u32, (usize, usize)>,
-    /// For each warp, the lanes that wait at a barrier for others: instruction, and lanes.
+    /// For each warp with a partial barrier: position of the barrier, and mask of waiting lanes.
     waiting: FxHashMap<u32, (u32, u32)>,
 }
 
@@ -65,12 +65,13 @@ impl Recorder {
         }
     }
 
-    /// Whether lanes that wait for others at a barrier have been recorded already.
+    /// Whether this wait at a partial barrier is already recorded; marks it as recorded.
     pub fn waits_again(&mut self, warp: u32, at: (u32, u32)) -> bool {
         self.waiting.insert(warp, at) == Some(at)
     }
 
-    /// Begins a step, if the instruction does; returns whether the step is recorded.
+    /// Adds an instruction to the current step, or begins a step with it. Returns whether the step
+    /// is to be recorded.
     pub fn begin(&mut self, warp: u32, line: u32, pc: u32) -> bool {
         match &mut self.current {
             Some(current) if current.warp == warp && current.line == line && !current.pcs.contains(&pc) => {
@@ -91,7 +92,7 @@ impl Recorder {
         self.trace.steps.is_empty()
     }
 
-    /// Adds an instruction to the current step.
+    /// Records an event of the current step.
     pub fn add(&mut self, event: Event) {
         let Some(current) = &self.current else { return };
         let number = self.trace.total - 1;
@@ -111,7 +112,7 @@ impl Recorder {
         steps[at].events.push(event);
     }
 
-    /// A barrier completed: its last arrival says so.
+    /// Marks the last arrival at a barrier as the one that completes it.
     pub fn complete(&mut self, id: u32) {
         self.waiting.clear();
         let Some((step, event)) = self.arrivals.remove(&id) else { return };

@@ -1,4 +1,4 @@
-//! Diagnostics: threads, elements and lines as text.
+//! Creation of diagnostics: their texts for threads, elements and lines.
 
 use tegula_core::diagnostic::FindingKind;
 use tegula_interp::rules::{CurrentAccess, FIRST_AGENT, Race, RacingAccess, threads_of};
@@ -36,7 +36,7 @@ impl Report {
     }
 }
 
-/// Inlined calls of a source line that are named.
+/// Maximum number of inlined calls of a source line.
 const MAX_INLINED: usize = 64;
 
 /// The source line of a site.
@@ -77,7 +77,7 @@ fn block_text([x, y, z]: [u32; 3], grid: [u32; 3]) -> String {
 }
 
 impl Machine<'_> {
-    /// A thread as text; an agent is the `cp.async` copy of a thread.
+    /// A thread as text; numbers from `FIRST_AGENT` on are the `cp.async` copies of threads.
     pub fn describe_thread(&self, lane: u16) -> String {
         if lane >= FIRST_AGENT {
             let thread = thread_text(self.thread(u32::from(lane - FIRST_AGENT)), self.launch.block);
@@ -96,14 +96,14 @@ impl Machine<'_> {
         element_text(&allocation.name, i64::from(allocation.ty.size().max(1)), &allocation.shape, offset)
     }
 
-    /// An element of shared memory, by offset.
+    /// An element of shared memory as text, from its symbol and its offset in bytes.
     pub fn shared_element(&self, symbol: u32, offset: u32) -> String {
         match self.program.shared_symbol(symbol, offset) {
             Some(number) => {
                 let symbol = &self.program.shared[number];
                 let size = if symbol.ty == ScalarType::B8 { 1 } else { symbol.ty.size().max(1) };
                 let relative = i64::from(offset) - i64::from(symbol.offset);
-                // Compilers declare arrays as bytes: the index counts words where it can.
+                // Compilers declare arrays as bytes, so the index of the 4-byte word is added.
                 match size {
                     1 if relative % 4 == 0 => format!("{} at byte {relative} (word {})", symbol.name, relative / 4),
                     1 => format!("{} at byte {relative}", symbol.name),
@@ -194,10 +194,10 @@ impl Run<'_, '_> {
     }
 }
 
-/// What orders the accesses of a race.
+/// The advice on how to order the two accesses of a race.
 fn hint((one, other): (u16, u16), same_block: bool, missed: bool, finely: bool) -> &'static str {
     match () {
-        () if missed => "an ordering between them has too narrow a scope: use that of the device",
+        () if missed => "the release or acquire between them has too narrow a scope: use device scope",
         () if one >= FIRST_AGENT || other >= FIRST_AGENT => "wait for the copy, then synchronize the threads",
         () if !same_block && finely => "order them by a release and an acquire, or use an atomic operation",
         () if !same_block => "blocks are not ordered within a launch: use an atomic operation, or two launches",
@@ -206,7 +206,7 @@ fn hint((one, other): (u16, u16), same_block: bool, missed: bool, finely: bool) 
     }
 }
 
-/// Reports a barrier with some lanes of a warp.
+/// Reports a barrier that only some lanes of a warp reached.
 pub(crate) fn divergent_barrier(
     machine: &Machine<'_>,
     block: &Block,
@@ -236,7 +236,7 @@ pub(crate) fn divergent_barrier(
     });
 }
 
-/// Reports more arrivals at a barrier than its threads.
+/// Reports a barrier with more arrivals than expected.
 pub(crate) fn arrivals(
     machine: &Machine<'_>,
     block: &Block,
@@ -247,18 +247,18 @@ pub(crate) fn arrivals(
     let site = machine.site_source(barrier.pc);
     partial.findings.add(FindingKind::ArrivalMismatch, &[site], block.linear, || {
         let message = format!(
-            "{arrived} threads arrive at barrier {id}, which is complete with {expected} ({})",
+            "{arrived} threads arrive at barrier {id}, which expects {expected} ({})",
             line(machine.program, site)
         );
         machine.diagnostic(FindingKind::ArrivalMismatch, message, block.id, &[site])
     });
 }
 
-/// Reports what the warps of a block wait for, for ever.
+/// Reports a deadlock: the events that the warps of a block wait for.
 pub(crate) fn stuck(machine: &Machine<'_>, block: &Block, partial: &mut Partial) {
     let paths = block.warps.iter().flat_map(|warp| warp.paths.iter().map(move |path| (warp, path)));
     let mut waiting: Vec<_> = paths.collect();
-    // Lanes that wait for other lanes are a consequence: report the cause.
+    // Lanes that wait at a join are only a consequence, so the other waits are reported.
     if waiting.iter().any(|(_, path)| path.state != State::Joining) {
         waiting.retain(|(_, path)| path.state != State::Joining);
     }
@@ -331,10 +331,10 @@ pub(crate) fn races_between_blocks(machine: &Machine<'_>, partial: &mut Partial)
     }
 }
 
-/// Notes barriers that never order two accesses.
+/// Adds notes about barriers that order no accesses.
 pub(crate) fn redundant_barriers(machine: &Machine<'_>, partial: &mut Partial) {
     let knows = machine.config.checks && partial.completed && !machine.program.orders_finely;
-    // Several instructions can stand for one line, such as an unrolled loop.
+    // One line can have several barrier instructions, for example in an unrolled loop.
     let mut by_line: std::collections::BTreeMap<SourceLine, (u32, bool)> = Default::default();
     for (pc, &(ran, needed)) in partial.barriers.iter().enumerate().filter(|(_, (ran, _))| *ran && knows) {
         let known = by_line.entry(line(machine.program, machine.site_source(pc as u32))).or_insert((pc as u32, false));
@@ -345,7 +345,7 @@ pub(crate) fn redundant_barriers(machine: &Machine<'_>, partial: &mut Partial) {
             let site = machine.site_source(pc);
             partial.findings.add(FindingKind::RedundantBarrier, &[site], 0, || {
                 let message = format!(
-                    "a barrier without which every access would still be ordered ({})",
+                    "the barrier is redundant: without it, all accesses are still ordered ({})",
                     line(machine.program, site)
                 );
                 machine.diagnostic(FindingKind::RedundantBarrier, message, [0; 3], &[site])
@@ -354,7 +354,7 @@ pub(crate) fn redundant_barriers(machine: &Machine<'_>, partial: &mut Partial) {
     }
 }
 
-/// The allocation nearest to an address, and the distance in bytes to its end or start.
+/// The allocation nearest to an address, and text such as `4 bytes past the end of A`.
 pub(crate) fn nearest(machine: &Machine<'_>, address: u64) -> Option<(usize, String)> {
     let distance = |number: usize| {
         let start = allocation_address(number as u32);

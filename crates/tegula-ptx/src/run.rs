@@ -1,4 +1,4 @@
-//! A running warp: the state that its instructions read and write.
+//! The state that the instructions of a running warp read and write.
 
 use tegula_interp::rules::{CurrentAccess, GlobalShadow};
 use tegula_ir::{Scope, SiteId};
@@ -10,35 +10,35 @@ use crate::partial::Partial;
 use crate::path::{State, Warp};
 use crate::program::Reg;
 
-/// A warp with the state that it can access.
+/// A running warp, with its machine, block, shadow memory and counts.
 pub(crate) struct Run<'r, 'm> {
     pub machine: &'r Machine<'m>,
     pub block: &'r mut Block,
     pub global: &'r mut GlobalShadow,
     pub partial: &'r mut Partial,
     pub warp: &'r mut Warp,
-    /// The path that runs: its position and active lanes.
+    /// Position and lanes of the running path.
     pub pc: u32,
     pub mask: u32,
-    /// Lanes of the instruction: those of the path whose guard holds.
+    /// Lanes that execute the instruction: lanes of the path whose guard is true.
     pub active: u32,
-    /// Whether anything but registers changed since this was last reset.
+    /// Whether anything but registers changed since the last snapshot of a loop.
     pub changed: bool,
-    /// Whether anything changed before that, since the path began to run.
+    /// Whether anything but registers changed earlier, since the path began to run.
     pub progressed: bool,
     /// Results of the last arithmetic instruction.
     pub values: [Lanes; 2],
 }
 
-/// What follows an instruction.
+/// The control flow after an instruction.
 pub(crate) enum Flow {
     Next,
     Jump(u32),
-    /// The path waits here.
+    /// The path waits at this instruction.
     Wait(State),
-    /// The lanes of the path have ended or belong to other paths.
+    /// All lanes of the path have exited or are in other paths.
     Ended,
-    /// The path changed its function or split: go on with it as it is.
+    /// The instruction has set the position of the path, as calls, returns and splits do.
     Continue,
 }
 
@@ -92,7 +92,7 @@ impl<'r, 'm> Run<'r, 'm> {
         &self.warp.registers[reg as usize]
     }
 
-    /// The index in the block of the thread of a lane.
+    /// The index of a lane's thread in the block.
     pub fn thread(&self, lane: usize) -> u16 {
         (self.warp.index * 32) as u16 + lane as u16
     }
@@ -101,7 +101,7 @@ impl<'r, 'm> Run<'r, 'm> {
         self.machine.program.code[self.pc as usize].site
     }
 
-    /// The access of a lane at the current instruction.
+    /// The access of a lane at the current instruction, as the race detector needs it.
     #[inline]
     pub fn now(&self, lane: usize, scope: Option<Scope>) -> CurrentAccess {
         let thread = self.thread(lane);

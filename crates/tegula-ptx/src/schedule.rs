@@ -1,7 +1,8 @@
 //! Scheduling: the blocks of a grid, and the warps of a block.
 //!
-//! Independent blocks run one after the other on each core of the host. Blocks of a kernel with
-//! atomic operations or ordered accesses on global memory run interleaved, as many as are resident.
+//! Independent blocks run in parallel on the cores of the host, each block on one core. If the
+//! kernel has atomic operations or strong accesses in global memory, its blocks run interleaved on
+//! one core, at most as many as are resident on the modeled GPU.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,13 +20,13 @@ use crate::report;
 use crate::run::Run;
 use crate::trace::{Trace, TraceFilter};
 
-/// Threads and blocks that a multiprocessor holds.
+/// Maximum numbers of resident threads and blocks of an SM (compute capability 9.0).
 const MAX_RESIDENT_THREADS: u32 = 2048;
 const MAX_RESIDENT_BLOCKS: u32 = 32;
-/// Blocks that run at a time before any of them waits for another.
+/// Initial number of interleaved blocks. It is doubled when all of them wait.
 const INTERLEAVED: usize = 16;
 
-/// Runs a launch; results are in the buffers afterwards.
+/// Runs a launch, and writes its results to the buffers.
 pub(crate) fn run(
     (program, variables): (&Program, &[ModuleVariable]),
     launch: &Launch,
@@ -76,7 +77,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts and findings of no block yet, which record one.
+    /// Empty counts and findings, with a recorder if a block is to be traced.
     fn recording(&self, filter: Option<&TraceFilter>) -> Partial {
         let mut partial = Partial::new(self.program.code.len());
         if let Some(filter) = filter {
@@ -109,7 +110,8 @@ impl Machine<'_> {
 
     /// Runs blocks that may wait for each other, interleaved.
     ///
-    /// A few run at a time; if all of them wait, more are started, as many as a GPU can hold.
+    /// The first 16 blocks run until all of them wait. Then more are started, up to the number of
+    /// blocks that can be resident.
     fn run_interleaved(&self, order: &[u64], mut partial: Partial) -> Partial {
         let mut global = GlobalShadow::default();
         let mut waiting = order.iter();
@@ -154,7 +156,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Number of blocks that the modeled GPU holds at a time.
+    /// Number of resident blocks of the modeled GPU.
     fn resident(&self) -> usize {
         let by_threads = MAX_RESIDENT_THREADS / self.threads.next_multiple_of(32).max(32);
         let by_shared = MAX_SHARED.checked_div(self.shared_bytes).unwrap_or(MAX_RESIDENT_BLOCKS);
@@ -162,9 +164,10 @@ impl Machine<'_> {
         (self.config.multiprocessors.max(1) * per_multiprocessor) as usize
     }
 
-    /// Lets something go on where nothing can; false if everything waits for ever.
+    /// Releases a wait when no warp can run; returns false on a deadlock.
     ///
-    /// Lanes that wait for the reconvergence of lanes in a loop go first: these may wait for them.
+    /// First it releases lanes at a join whose missing lanes spin in a loop: the loop may wait for
+    /// the lanes at the join. Then it tries partial barriers, then all other joins.
     fn unblock(&self, blocks: &mut [Block], partial: &mut Partial) -> bool {
         blocks.iter_mut().any(|block| block.release_join(true))
             || blocks.iter_mut().any(|block| block.force_barrier(self, partial))
@@ -180,7 +183,7 @@ impl Machine<'_> {
             if block.warps[at].is_done() {
                 continue;
             }
-            // The warp is moved out of its block while it runs, so that both are mutable.
+            // A running warp is moved out of its block, so that both can be borrowed mutably.
             let placeholder = block.warps[at].placeholder();
             let mut warp = std::mem::replace(&mut block.warps[at], placeholder);
             progress |= Run::new(self, block, global, partial, &mut warp).run();

@@ -1,9 +1,9 @@
 //! Strong accesses of different sizes.
 //!
 //! Two strong accesses do not race if the scope of each includes the other's thread, and if they
-//! overlap completely. Accesses of different sizes overlap in part: they race like weak ones (PTX
-//! ISA, "Morally strong operations"). Few programs have such accesses to one memory. In these, each
-//! strong access is compared with the earlier ones of other sizes to its bytes.
+//! overlap completely. Accesses of different sizes overlap only in part, so they race like weak
+//! ones (PTX ISA, "Morally strong operations"). Few programs have such accesses. In these programs,
+//! each strong access is compared with earlier accesses of other sizes to the same bytes.
 
 use tegula_core::diagnostic::FindingKind;
 
@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::run::Run;
 
 impl Run<'_, '_> {
-    /// Compares a strong access with earlier ones of other sizes, and records it.
+    /// Reports a race of a strong access with an earlier one of another size; records the access.
     pub fn check_sizes(&mut self, location: Location, lane: usize, size: u32, kind: Kind) {
         let (now, block) = (self.now(lane, kind.scope), self.block.linear as u32);
         let of_block = matches!(location, Location::Shared { .. }).then_some(block);

@@ -2,7 +2,7 @@
 
 use crate::program::{LaneMask, Special};
 
-/// The special register of a name.
+/// The special register of a name such as `%tid.x`; `None` if it is not supported.
 pub(crate) fn special(name: &str) -> Option<Special> {
     let axis = |rest: &str| "xyzw".find(rest).filter(|_| rest.len() == 1);
     let (base, rest) = name.split_once('.').unwrap_or((name, ""));

@@ -18,7 +18,7 @@ impl Run<'_, '_> {
             return Flow::Next;
         }
         if self.active != path.mask {
-            // A guarded barrier: the other lanes go on as a path of their own.
+            // A guarded barrier: the lanes with a false guard continue as a separate path.
             let mut other = Path { mask: path.mask & !self.active, ..path.clone() };
             other.pc += 1;
             path.mask = self.active;
@@ -27,20 +27,22 @@ impl Run<'_, '_> {
         let first = path.mask.trailing_zeros() as usize;
         let id = self.register(barrier.id)[first];
         if id > 15 {
-            let message = format!("barrier {id}; valid numbers are 0 to 15");
+            let message = format!("uses barrier {id}; valid numbers are 0 to 15");
             self.report(Report::new(FindingKind::ArrivalMismatch, message).lanes(path.mask));
             return Flow::Next;
         }
         if let Some(reg) = barrier.threads {
             let threads = self.register(reg)[first] as u32;
             if threads == 0 || !threads.is_multiple_of(32) {
-                let message = format!("barrier {id} for {threads} threads; the number must be a multiple of 32");
+                let message =
+                    format!("uses barrier {id} with {threads} threads; the number must be a positive multiple of 32");
                 self.report(Report::new(FindingKind::ArrivalMismatch, message).lanes(path.mask));
                 return Flow::Next;
             }
             let known = self.block.barriers[id as usize].threads;
             if let Some(known) = known.filter(|&known| known != threads) {
-                let message = format!("barrier {id} for {threads} threads, where others wait for {known}");
+                let message =
+                    format!("uses barrier {id} with {threads} threads, while other warps use it with {known}");
                 self.report(Report::new(FindingKind::ArrivalMismatch, message).lanes(path.mask));
             }
         }
@@ -58,9 +60,9 @@ impl Run<'_, '_> {
         if barrier.kind == BarrierKind::Arrive { Flow::Next } else { Flow::Wait(State::Barrier(id)) }
     }
 
-    /// Waits until the lanes of a mask that have not ended are on this path.
+    /// Merges waiting lanes of a mask into this path; exited lanes are ignored.
     ///
-    /// Returns how to wait, if some are missing.
+    /// Returns `None` if all lanes are on the path, otherwise the wait for the missing ones.
     pub fn converge(&mut self, path: &mut Path, mask: u32) -> Option<Flow> {
         let mask = mask & self.warp.alive;
         if mask & !path.mask != 0 {
@@ -71,14 +73,14 @@ impl Run<'_, '_> {
         (missing != 0).then_some(Flow::Wait(State::Converge))
     }
 
-    /// `bar.warp.sync`: lanes of the mask arrive, not necessarily at the same instruction.
+    /// Executes `bar.warp.sync`. Lanes of one mask may arrive at different instructions.
     pub fn sync_warp(&mut self, path: &mut Path, reg: Reg) -> Flow {
         if self.active == 0 {
             return Flow::Next;
         }
         let groups = self.by_mask(reg);
         if groups.len() > 1 {
-            // Tiles of a warp: each synchronizes its own lanes.
+            // Several masks in one instruction, as tiles of a cooperative group have them.
             if groups.iter().all(|&(mask, lanes)| mask & self.warp.alive == lanes) {
                 if self.machine.config.checks {
                     let alive = self.warp.alive;
@@ -114,7 +116,7 @@ impl Run<'_, '_> {
         }
         if mask & alive & !arrived != 0 {
             if self.active != path.mask {
-                // The lanes that a guard excludes do not wait.
+                // The lanes with a false guard do not wait.
                 self.split(path, self.active);
             }
             return Flow::Wait(State::Converge);
@@ -130,8 +132,8 @@ impl Run<'_, '_> {
         Flow::Next
     }
 
-    /// A fence that acquires what earlier strong reads observed, releases by later strong writes,
-    /// or both.
+    /// Executes a fence. `sides` are: it makes earlier strong reads acquire, it makes later strong
+    /// writes release.
     pub fn fence(&mut self, scope: Scope, sides: (bool, bool)) {
         if !self.machine.config.checks {
             return;
@@ -155,7 +157,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Exchanges or combines values of the lanes of a warp.
+    /// Executes a warp-wide instruction: checks its mask, waits for its lanes, exchanges values.
     pub fn warp_wide(&mut self, path: &mut Path, wide: &WarpWide) -> Flow {
         if self.active == 0 {
             return Flow::Next;
@@ -198,7 +200,7 @@ impl Run<'_, '_> {
         Flow::Next
     }
 
-    /// The active lanes by the value of their mask, in the order of their first lanes.
+    /// The active lanes grouped by their value of a mask register: mask and lanes of each group.
     fn by_mask(&self, reg: Reg) -> Vec<(u32, u32)> {
         let masks = self.register(reg);
         let mut groups: Vec<(u32, u32)> = Vec::with_capacity(1);
@@ -212,8 +214,7 @@ impl Run<'_, '_> {
         groups
     }
 
-    /// Goes on with some lanes of a path; the rest becomes a path of its own, at the same
-    /// instruction.
+    /// Splits a path: it keeps `lanes`, and the others become a new path at the same instruction.
     fn split(&mut self, path: &mut Path, lanes: u32) {
         let rest = path.mask & !lanes;
         self.warp.paths.push_back(Path { mask: rest, state: State::Ready, ..path.clone() });
@@ -275,7 +276,7 @@ impl Run<'_, '_> {
         if stale != 0 {
             let lane = stale.trailing_zeros() as usize;
             let (source, _) = shuffle_source(wide.op, lane as u32, b[lane] as u32, c[lane] as u32);
-            let message = format!("a shuffle reads lane {source}, which does not take part; its value is undefined");
+            let message = format!("a shuffle reads lane {source}, which does not participate; its value is undefined");
             self.report(Report::new(FindingKind::InactiveLane, message).lanes(1 << lane));
         }
         self.put(wide.dst, &result);

@@ -1,7 +1,7 @@
-//! A trace: what the warps of one block do with memory, step by step.
+//! A trace: the memory accesses and synchronization of the warps of one block, in steps.
 //!
-//! A step is a source line that a warp executes: its instructions that access memory, synchronize
-//! or are wrong. An instruction that is executed again begins another step.
+//! A step is one execution of a source line by a warp. It has the instructions of the line that
+//! access memory, synchronize, or have a diagnostic. A repeated instruction begins another step.
 
 use tegula_interp::Counters;
 
@@ -15,28 +15,28 @@ pub struct TraceFilter {
     pub block: [u32; 3],
     /// The first step to record, and the one after the last.
     pub steps: [u64; 2],
-    /// Limit of recorded accesses of single lanes, which bounds the memory of the trace.
+    /// Maximum number of recorded accesses, counted per lane. It bounds the size of the trace.
     pub accesses: usize,
-    /// The file with the lines that are steps. Code inlined from other files counts for the call.
-    /// Empty for the PTX text.
+    /// The source file whose lines are steps. Code inlined from other files is attributed to the
+    /// line of the call. Empty for the PTX text.
     pub file: String,
 }
 
 impl TraceFilter {
-    /// The first steps of a block, up to a usual limit.
+    /// Selects all steps of a block, up to the default limit of accesses.
     pub fn new(block: [u32; 3], file: impl Into<String>) -> Self {
         TraceFilter { block, steps: [0, 1 << 16], accesses: 1 << 21, file: file.into() }
     }
 }
 
-/// What the warps of a block did, in the order in which they ran.
+/// The steps of the warps of a block, in the order of execution.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// The block.
     pub block: [u32; 3],
     /// The recorded steps.
     pub steps: Vec<Step>,
-    /// Steps of the block in all, recorded or not.
+    /// Total number of steps of the block, recorded or not.
     pub total: u64,
     /// Whether the limit of accesses ended the trace.
     pub full: bool,
@@ -48,7 +48,7 @@ pub struct Trace {
     pub shared: Vec<(u32, u8)>,
 }
 
-/// Where memory is.
+/// The kind of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Global memory.
@@ -78,13 +78,13 @@ impl Space {
 pub struct Memory {
     /// Name in the PTX, or of the buffer.
     pub name: String,
-    /// Where it is.
+    /// Its kind.
     pub space: Space,
     /// Type of an element; `B8` where the PTX declares bytes.
     pub ty: ScalarType,
     /// Extents, outermost first.
     pub shape: Vec<u64>,
-    /// Offset in shared memory.
+    /// Offset in shared memory, in bytes; 0 for other memories.
     pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
@@ -116,7 +116,7 @@ impl Step {
         counters
     }
 
-    /// The problems that occurred here.
+    /// The diagnostics of its instructions.
     pub fn findings(&self) -> impl Iterator<Item = &Diagnostic> {
         self.events.iter().flat_map(|event| &event.findings)
     }
@@ -132,7 +132,7 @@ impl Step {
 pub struct Event {
     /// Line in the PTX text.
     pub ptx_line: u32,
-    /// The source line, which may be of another file than the step's; by number.
+    /// The number of the source line. It can be in another file than the line of the step.
     pub line: u32,
     /// The lanes that execute it.
     pub lanes: u32,
@@ -140,20 +140,20 @@ pub struct Event {
     pub requests: Vec<Request>,
     /// The synchronization, if it is one.
     pub sync: Option<Sync>,
-    /// Problems that occurred here.
+    /// Its diagnostics.
     pub findings: Vec<Diagnostic>,
     /// The cost.
     pub counters: Counters,
 }
 
-/// How memory is accessed.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// Reads it.
     Load,
     /// Writes it.
     Store,
-    /// Reads and writes it at once.
+    /// Reads and writes it atomically.
     Atomic,
     /// Reads the source of an asynchronous copy.
     CopyFrom,
@@ -184,7 +184,7 @@ impl RequestKind {
         }
     }
 
-    /// Whether memory has another value afterwards.
+    /// Whether the request changes memory immediately.
     pub fn writes(self) -> bool {
         matches!(self, RequestKind::Store | RequestKind::Atomic | RequestKind::CopyTo)
     }
@@ -193,17 +193,17 @@ impl RequestKind {
 /// Accesses of the lanes of a warp to one memory in one instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// How.
+    /// Its kind.
     pub kind: RequestKind,
     /// The memory, by number.
     pub memory: u32,
-    /// Type of an element, as the instruction has it.
+    /// The element type of the instruction.
     pub ty: ScalarType,
     /// Bytes of a lane: one or more elements.
     pub bytes: u32,
     /// The lanes.
     pub lanes: u32,
-    /// For each of these lanes, the offset in the memory in bytes.
+    /// For each of these lanes, the offset in the memory, in bytes.
     pub offsets: Vec<u64>,
     /// The bytes of each of these lanes after the instruction: what it loaded or stored.
     pub data: Vec<u8>,
@@ -216,14 +216,14 @@ pub enum Sync {
     Barrier {
         /// Its number.
         id: u32,
-        /// Threads that arrived so far, and those that complete it.
+        /// Number of threads that have arrived, and number that completes it.
         threads: [u32; 2],
         /// Whether it completed with this arrival.
         completes: bool,
     },
-    /// The lanes of a mask in the warp.
+    /// A warp synchronization.
     Warp {
-        /// The lanes that have to arrive.
+        /// The mask of the lanes that must arrive.
         mask: u32,
     },
     /// Waits for asynchronous copies.
@@ -255,7 +255,7 @@ impl Request {
     }
 }
 
-/// An element of an array of elements of `size` bytes, such as `C[3][7]`.
+/// The name of an element, such as `C[3][7]`. `size` and `offset` are in bytes.
 pub(crate) fn element_text(name: &str, size: i64, shape: &[u64], offset: i64) -> String {
     let (index, rest) = (offset.div_euclid(size), offset.rem_euclid(size));
     let mut text = name.to_owned();

@@ -1,4 +1,4 @@
-//! Execution of a warp: one instruction after the other for the lanes of a path, until it waits.
+//! Execution of a warp: the instruction loop of a path, which runs until the path waits or ends.
 
 use tegula_core::diagnostic::FindingKind;
 
@@ -10,13 +10,13 @@ use crate::program::{Callee, LaneMask, NO_JOIN, Op, Reg, SINK, Slot, Special};
 use crate::report::Report;
 use crate::run::{Flow, Run, lanes, lanes_where};
 
-/// A path in an earlier iteration of a loop: its position, and a hash of its registers.
+/// The state of a path in an earlier iteration of a loop: position, and hash of registers.
 type Snapshot = (u32, u64);
 
-/// Backward jumps before a path first checks for progress, and before other paths run.
+/// Backward jumps of a path before it is first checked for progress, and before it must yield.
 const FIRST_CHECK: u32 = 64;
 const YIELD_AFTER: u32 = 1 << 14;
-/// Largest depth of calls, and bytes of local memory of a thread.
+/// Maximum call depth, and maximum local memory of a thread in bytes.
 const MAX_CALLS: usize = 1024;
 const MAX_LOCAL: u32 = 1 << 19;
 
@@ -24,12 +24,12 @@ impl Run<'_, '_> {
     /// Runs each path of the warp until it waits or ends; returns whether anything changed.
     pub fn run(&mut self) -> bool {
         let mut progress = false;
-        // Paths still to run; a path that splits off is one more.
+        // The number of paths to run. It grows when a path splits.
         let mut left = self.warp.paths.len();
         while left > 0 {
             left -= 1;
             let Some(path) = self.warp.paths.pop_front() else { break };
-            // Lanes that others wait for at a barrier may have ended.
+            // These paths are released elsewhere: at joins, or when a barrier completes.
             if matches!(path.state, State::Joining | State::Barrier(_)) {
                 self.warp.paths.push_back(path);
                 continue;
@@ -44,14 +44,15 @@ impl Run<'_, '_> {
         progress
     }
 
-    /// Runs a path until it waits or ends, and parks it; returns whether anything changed.
+    /// Runs a path until it waits, yields or ends; returns whether anything changed.
     fn run_path(&mut self, mut path: Path) -> bool {
         let machine = self.machine;
         let waited = path.state;
         path.state = State::Ready;
         let (mut ran, mut jumps) = (false, 0);
         let mut before: Option<(u32, u64)> = None;
-        // A loop that goes on as it was parked made no progress; one that was reached did.
+        // The state in which a spinning path yielded. If it yields in the same state again, it made
+        // no progress.
         let parked = (waited == State::Spinning).then(|| (path.pc, self.hash(&path)));
         (self.changed, self.progressed) = (false, false);
         loop {
@@ -106,7 +107,7 @@ impl Run<'_, '_> {
                 Flow::Wait(state) => {
                     path.state = state;
                     self.warp.paths.push_back(path);
-                    // A repeated failure is no progress.
+                    // A path that still waits for the same event made no progress.
                     return ran || state != waited;
                 }
             }
@@ -114,7 +115,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Counts a backward jump. Returns whether there was progress, if other paths should run.
+    /// Decides at a backward jump whether the path must yield: `None`, or whether it made progress.
     fn yields(
         &mut self,
         path: &Path,
@@ -132,7 +133,7 @@ impl Run<'_, '_> {
                 let repeats = !self.changed && registers == self.hash(path);
                 repeats.then_some(self.progressed || parked != Some((pc, registers)))
             }
-            // The check takes time: it runs after 64, 128, 256, … jumps.
+            // The hash is expensive, so it is computed after 64, 128, 256, … jumps.
             _ if jumps.is_power_of_two() => {
                 self.progressed |= std::mem::take(&mut self.changed);
                 *before = Some((path.pc, self.hash(path)));
@@ -145,7 +146,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// A hash of the lanes of a path and of the registers of its function.
+    /// A hash of the mask of a path and of all registers of its lanes.
     fn hash(&self, path: &Path) -> u64 {
         use std::hash::{Hash, Hasher};
         let mut hasher = rustc_hash::FxHasher::default();
@@ -333,7 +334,7 @@ impl Run<'_, '_> {
                     LaneMask::Ge => !(own - 1),
                 }
             }),
-            // Logical time: instructions of the warp.
+            // Logical time: the number of instructions that the warp has executed.
             Special::Clock | Special::GlobalTimer => [self.warp.steps; 32],
             Special::DynamicSharedBytes => all(machine.launch.shared),
             Special::TotalSharedBytes => all(machine.shared_bytes),
@@ -351,7 +352,7 @@ impl Run<'_, '_> {
         if join != NO_JOIN {
             self.warp.open_join(path, join);
         }
-        // The lanes that do not branch run later.
+        // The lanes that do not branch are a new path, which runs later.
         let mut other = Path { mask: path.mask & !self.active, ..path.clone() };
         other.pc += 1;
         path.mask = self.active;
@@ -378,7 +379,7 @@ impl Run<'_, '_> {
             if join != NO_JOIN {
                 self.warp.open_join(path, join);
             }
-            // The other lanes execute the branch again, as a path of their own.
+            // The other lanes are a new path, which executes the branch again.
             let mut other = Path { mask: path.mask & !same, ..path.clone() };
             if self.active == same {
                 other.pc += 1;
@@ -423,8 +424,11 @@ impl Run<'_, '_> {
         let caller = &self.machine.program.functions[path.function as usize];
         let frame = path.frame + caller.frame;
         if path.calls.len() >= MAX_CALLS || frame + function.frame > MAX_LOCAL {
-            let message =
-                format!("calls {} at a depth of {}, which no GPU has the stack for", function.name, path.calls.len());
+            let message = format!(
+                "calls {} at depth {}; the stack is limited to {MAX_CALLS} calls and {MAX_LOCAL} bytes",
+                function.name,
+                path.calls.len()
+            );
             self.report(Report::new(FindingKind::StackOverflow, message).lanes(self.active));
             (self.partial.stopped, self.partial.completed) = (true, false);
             return Flow::Next;
@@ -447,7 +451,7 @@ impl Run<'_, '_> {
         Flow::Continue
     }
 
-    /// Lets some lanes of a path make a call, and the others run it or skip it later.
+    /// Splits a path at a call: `lanes` execute it now, the others execute or skip it later.
     fn split_call(&mut self, path: &mut Path, lanes: u32) -> Flow {
         self.warp.open_join(path, path.pc + 1);
         let mut other = Path { mask: path.mask & !lanes, ..path.clone() };
@@ -500,7 +504,7 @@ impl Run<'_, '_> {
         let machine = self.machine;
         if let Op::Call { returns, .. } = &machine.program.code[call.pc as usize].op {
             let function = &machine.program.functions[path.function as usize];
-            // Results are read before the registers of an outer call of the same function return.
+            // Results are read before the saved registers of a recursive call are restored.
             let results: Vec<(Slot, Slot)> = function.returns.iter().copied().zip(returns.iter().copied()).collect();
             let in_registers: Vec<Option<Lanes>> = results
                 .iter()

@@ -130,10 +130,7 @@ impl Device {
             #[cfg(feature = "interp")]
             Backend::Interp => Caps::Interp,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(gpu) => {
-                let info = gpu.info();
-                Caps::Gpu { compute: info.compute, multiprocessors: info.multiprocessors }
-            }
+            Backend::Cuda(gpu) => Caps::Gpu(gpu.info().description()),
         }
     }
 

@@ -320,7 +320,7 @@ pub(crate) fn problem<T: Element>(
 fn operand_layout<T: Scalar>(view: View<'_, T>, caps: &Caps) -> Result<OperandLayout> {
     let layout = view.layout();
     Ok(match (view.memory(), caps) {
-        (Memory::Host(_), Caps::Gpu { .. }) => OperandLayout::of(&layout.packed()?.to, T::TYPE, 0),
+        (Memory::Host(_), Caps::Gpu(_)) => OperandLayout::of(&layout.packed()?.to, T::TYPE, 0),
         // The interpreter treats the first element as aligned.
         (Memory::Host(_), _) => OperandLayout::of(&layout, T::TYPE, 0),
         (Memory::Device(memory), _) => OperandLayout::of(&layout, T::TYPE, layout.origin(T::TYPE, memory.address())),

@@ -1,7 +1,7 @@
 /*
 C = A B, naive. Bug: the guard of line 13 allows row m: one row too many is read (line 16) and
-stored (line 18). In the last column, n, the store hits the next row instead. The correct version is
-../matmul_naive.cu.
+stored (line 18). In the last column, n, the store writes to the next row instead. The correct
+version is ../matmul_naive.cu.
 
     tegula check examples/cuda/bugs/matmul_off_by_one_guard.cu --kernel matmul_naive --grid 2,3 \
         --block 16,16 --arg 'A=f32[37,23]' --arg 'B=f32[23,29]' --arg 'C=out:f32[37,29]' \

@@ -1,6 +1,6 @@
 /*
 The sum of all n elements in one launch. Bug: no fence between the store of a block's sum (line 38)
-and the count, so that the last block can read (line 47) a sum that is not there yet. The correct
+and the count, so that the last block can read (line 47) a sum that is not stored yet. The correct
 version is ../reduce_last_block.cu.
 
     tegula check examples/cuda/bugs/reduce_last_block_no_fence.cu --kernel reduce_last_block \
@@ -9,7 +9,7 @@ version is ../reduce_last_block.cu.
 */
 constexpr int BLOCK = 64;
 
-__device__ unsigned int finished = 0;  // blocks so far; wraps to 0 for the next launch
+__device__ unsigned int finished = 0;  // number of finished blocks; wraps to 0 for the next launch
 
 __device__ float block_sum(float value) {
     __shared__ float partial[BLOCK];

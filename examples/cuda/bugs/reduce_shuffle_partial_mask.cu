@@ -1,6 +1,6 @@
 /*
-The sum of each block's elements. Bug: only threads with an element take part, but line 10 names all
-32 lanes, and only some of the last warp get there. The correct version is ../reduce_shuffle.cu.
+The sum of each block's elements. Bug: the mask of line 10 has all 32 lanes, but in the last
+warp only the lanes with an element execute it. The correct version is ../reduce_shuffle.cu.
 
     tegula check examples/cuda/bugs/reduce_shuffle_partial_mask.cu --kernel reduce_shuffle \
         --grid 3 --block 160 --arg 'x=f32[450]' --arg 'sums=out:f32[3]' --arg n=450

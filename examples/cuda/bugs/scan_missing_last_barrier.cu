@@ -6,7 +6,7 @@ The exclusive scan of each block's 128 elements. Bug: no barrier after the last 
     tegula check examples/cuda/bugs/scan_missing_last_barrier.cu --kernel scan_blelloch --grid 3 \
         --block 64 --arg 'x=i32[300]' --arg 'y=out:i32[300]' --arg n=300
 */
-constexpr int COUNT = 128;  // elements a block, two a thread
+constexpr int COUNT = 128;  // elements per block, two per thread
 
 __global__ void scan_blelloch(const int* x, int* y, int n) {
     __shared__ int tree[COUNT];

@@ -6,7 +6,7 @@ the prefixes go down, so that the block's sum is added to every element. The cor
     tegula check examples/cuda/bugs/scan_root_not_cleared.cu --kernel scan_blelloch --grid 3 \
         --block 64 --arg 'x=i32[300]' --arg 'y=out:i32[300]' --arg n=300
 */
-constexpr int COUNT = 128;  // elements a block, two a thread
+constexpr int COUNT = 128;  // elements per block, two per thread
 
 __global__ void scan_blelloch(const int* x, int* y, int n) {
     __shared__ int tree[COUNT];

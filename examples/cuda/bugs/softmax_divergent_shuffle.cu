@@ -1,6 +1,6 @@
 /*
 The softmax of each row, one warp a row. Bug: the shuffle of line 24 is inside a loop that lanes
-leave at different times, but names all 32 lanes. The correct version is ../softmax.cu.
+leave at different times, but its mask has all 32 lanes. The correct version is ../softmax.cu.
 
     tegula check examples/cuda/bugs/softmax_divergent_shuffle.cu --kernel softmax --grid 4 \
         --block 32,4 --arg 'x=f32[13,45]' --arg 'y=out:f32[13,45]' --arg rows=13 --arg cols=45

@@ -1,6 +1,6 @@
 /*
-Every thread adds its element to the total inside a lock. Bug: without fences, taking and giving the
-lock orders nothing: the loads and stores of line 13 race. The correct version is ../spinlock.cu.
+Every thread adds its element to the total inside a lock. Bug: without fences, the lock orders
+nothing: the loads and stores of line 13 race. The correct version is ../spinlock.cu.
 
     tegula check examples/cuda/bugs/spinlock_no_fence.cu --kernel locked_sum --grid 2 --block 40 \
         --arg 'x=i32[70]' --arg 'total=zero:i32[1]' --arg 'lock=zero:i32[1]' --arg n=70

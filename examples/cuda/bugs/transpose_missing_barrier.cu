@@ -7,7 +7,7 @@ the loads by other threads (line 27). The correct version is ../transpose_padded
         --arg cols=70
 */
 constexpr int TILE = 32;
-constexpr int ROWS = 8;  // rows a block copies at once
+constexpr int ROWS = 8;  // rows that a block copies at once
 
 __global__ void transpose_padded(const float* in, float* out, int rows, int cols) {
     __shared__ float tile[TILE][TILE + 1];

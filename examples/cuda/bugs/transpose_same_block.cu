@@ -7,7 +7,7 @@ the blocks: each tile is transposed in place. The correct version is ../transpos
         --arg cols=64
 */
 constexpr int TILE = 32;
-constexpr int ROWS = 8;  // rows a block copies at once
+constexpr int ROWS = 8;  // rows that a block copies at once
 
 __global__ void transpose_padded(const float* in, float* out, int rows, int cols) {
     __shared__ float tile[TILE][TILE + 1];

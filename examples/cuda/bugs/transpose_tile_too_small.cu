@@ -8,7 +8,7 @@ last row is out of bounds where it is stored (line 20) and read (line 29). The c
         --arg cols=64
 */
 constexpr int TILE = 32;
-constexpr int ROWS = 8;  // rows a block copies at once
+constexpr int ROWS = 8;  // rows that a block copies at once
 
 __global__ void transpose_padded(const float* in, float* out, int rows, int cols) {
     __shared__ float tile[TILE - 1][TILE + 1];

@@ -19,24 +19,24 @@ pub const USAGE: &str = "tegula explain [OPTIONS] <FILE>";
 pub const EXAMPLES: &str = "\
 Examples:
   tegula explain my.cu --grid 4 --block 256 --arg x=f32[1000] --arg n=1000
-  tegula explain my.cu                              its launch is constant
+  tegula explain my.cu                              launch from its host code
   tegula explain my.cu --kernel 'tiled<16>' --blocks 1,2 --warps 0 | less
   tegula explain my.cu --json | jq '.trace.steps[].findings[].message'
 
-The file, its kernel, launch and arguments are given as for check; 'tegula check --help' has the \
-forms of values. One block is recorded. A step is a source line that a warp executes: its accesses \
-to memory, its barriers, and the errors that occur there; lines that only compute are no steps.
+The file, its kernel, launch and arguments are given as for check; 'tegula check --help' lists the \
+forms of values. One block is recorded. A step is one execution of a source line by a warp, with \
+its memory accesses, barriers and errors. Lines that only compute are not steps.
 
-On a terminal the steps are played: → and ← step forward and back, ] and [ by barriers, e and E by \
-errors, w and W select a warp, ? lists all keys, q quits. Elsewhere, or with --plain, they are \
-printed as text. A kernel with an error is played like any other, and the exit code is 0. With \
---seeds, the first seed with an error is played.
+On a terminal the steps are played: → and ← step forward and back, ] and [ go to barriers, e and E \
+to errors, w and W select a warp, ? lists all keys, q quits. Elsewhere, or with --plain, they are \
+printed as text. The exit code is 0 even if the kernel has an error. With --seeds, the first seed \
+with an error is played.
 
-The object of --json is that of 'check --json' for a file, and trace: block, total (steps of the \
-block), full (whether a limit ended it), memories (name, space, type, shape, bytes), and steps. A \
-step has number, warp, file, line, lanes (a mask), sync, requests, findings and counters. A request \
-has kind, memory (by number), element_bytes, bytes (of a lane), lanes, and elements and values of \
-the lanes.";
+The object of --json is that of 'check --json' for a file, and has trace: block, total (steps of \
+the block), full (whether a limit ended it), memories (name, space, type, shape, bytes), and \
+steps. A step has number, warp, file, line, lanes (a mask), sync, requests, findings and counters. \
+A request has kind, memory (its index in memories), element_bytes, bytes (per lane), lanes, and \
+elements and values of the lanes.";
 
 #[derive(Debug, Args)]
 pub struct ExplainFileArgs {
@@ -87,7 +87,7 @@ impl ExplainFileArgs {
         let refuse = |why: String| Err(Failure::Usage(why));
         let [from, to] = self.steps();
         if from >= to {
-            return refuse(format!("--from {from} --to {to} are no steps; give a larger --to"));
+            return refuse(format!("--from {from} --to {to} selects no steps; give a larger --to"));
         }
         if self.file.compare.is_some() {
             return refuse("--compare applies to check; leave it out".into());

@@ -22,7 +22,7 @@ pub struct Arguments {
     pub buffers: Vec<Buffer>,
     pub arguments: Vec<Argument>,
     pub variables: Vec<VariableValue>,
-    /// What each name stands for, in formulas and for outputs.
+    /// The names of arguments and variables, for formulas and outputs.
     pub names: Vec<Named>,
 }
 
@@ -30,7 +30,7 @@ pub struct Arguments {
 #[derive(Clone, Debug)]
 pub struct Named {
     pub name: String,
-    /// The number of a parameter.
+    /// Position of the parameter, from 0; `None` for a variable.
     position: Option<usize>,
     pub operand: Operand,
 }
@@ -38,7 +38,7 @@ pub struct Named {
 /// An argument in a formula.
 #[derive(Clone, Debug)]
 pub enum Operand {
-    /// A buffer, by index.
+    /// A buffer, by its index in the launch.
     Buffer(usize),
     /// Elements that the kernel does not change.
     Constant(Array),
@@ -54,7 +54,7 @@ pub struct Array {
 }
 
 impl Arguments {
-    /// What a name, or the number of a parameter, stands for.
+    /// Finds an argument or variable by its name or by the number of the parameter.
     pub fn find(&self, name: &str) -> Option<&Named> {
         let number = number_of(name);
         let by_number = || self.names.iter().find(|named| named.position.is_some() && named.position == number);
@@ -79,11 +79,11 @@ impl Arguments {
     }
 }
 
-/// Binds values to the parameters of a kernel. `set` are values of variables; a value that names no
-/// parameter may name a variable as well.
+/// Binds values to the parameters of a kernel. `set` are values of variables. A value whose name is
+/// not a parameter can also be that of a variable.
 ///
 /// # Errors
-/// One line: a missing or unknown name, or a value that does not fit its parameter.
+/// A missing or unknown name, or a value that does not match its parameter.
 pub fn bind(
     signature: &Signature,
     values: &[NamedValue],
@@ -127,7 +127,7 @@ pub fn bind(
     for (position, (parameter, value)) in signature.parameters.iter().zip(&given).enumerate() {
         let wrong = |why: String| Failure::new(format!("--arg {}={}: {why}", parameter.name, value.text));
         if let Value::Same(_) = value.value {
-            // Its memory may be that of a later argument.
+            // The argument that it refers to can be a later one, so it is bound at the end.
             bound.arguments.push(Argument::buffer(0));
             continue;
         }
@@ -210,7 +210,7 @@ enum Bound {
     Value(Vec<u8>, Option<ScalarType>),
 }
 
-/// Makes a failure of a reason.
+/// Converts the reason why a value is invalid to a failure.
 type Wrong<'a> = &'a dyn Fn(String) -> Failure;
 
 fn parameter_value(
@@ -267,7 +267,7 @@ fn parameter_value(
     }
 }
 
-/// The memory of a pointer to elements that may be of a known type.
+/// The memory of a pointer. `declared` is the element type, if it is known.
 fn array(
     (name, given): (&str, &NamedValue),
     declared: Option<ScalarType>,
@@ -305,7 +305,7 @@ fn array(
             Ok(Array { ty, shape: vec![(bytes.len() / size) as u64], bytes: bytes.clone(), initialized: true })
         }
         Value::File(ty, path) => {
-            // Text has no types.
+            // Text files have no element type, so the declared one is used.
             let ty = ty.or_else(|| declared.filter(|_| is_text(path)));
             let array = read(path, ty, progress).map_err(|failure| unreadable(path, failure, wrong))?;
             match check(array.ty) {
@@ -332,7 +332,7 @@ fn variable_value(
     wrong: Wrong<'_>,
 ) -> Result<Array> {
     let Variable { name, ty: declared, bytes, .. } = variable;
-    // Compilers declare arrays and structures as bytes.
+    // Compilers declare arrays and structures as bytes, so their element type is unknown.
     let element = |ty: Option<ScalarType>| {
         let known = (*declared != ScalarType::B8 || *bytes == 1).then_some(*declared);
         let needs = || {
@@ -366,7 +366,7 @@ fn variable_value(
             Ok(Array { ty: ScalarType::U8, shape: vec![bytes.len() as u64], bytes: bytes.clone(), initialized: true })
         }
         Value::File(ty, path) => read(path, *ty, progress).map_err(|failure| unreadable(path, failure, wrong)),
-        Value::Same(_) => Err(wrong("a variable has memory of its own".into())),
+        Value::Same(_) => Err(wrong("a variable cannot share the memory of an argument".into())),
     }
 }
 
@@ -375,7 +375,7 @@ fn is_text(path: &ArrayPath) -> bool {
     path.extension().is_some_and(|extension| ["csv", "mtx"].iter().any(|text| extension.eq_ignore_ascii_case(text)))
 }
 
-/// A text that is no path most likely was to be another value.
+/// The failure for an unreadable file. A text that does not look like a path gets another message.
 fn unreadable(path: &ArrayPath, failure: Failure, wrong: Wrong<'_>) -> Failure {
     match path {
         ArrayPath::File { path, name: None } if path.extension().is_none() && !path.exists() => {
@@ -450,7 +450,7 @@ fn filled(fill: Fill, ty: ScalarType, shape: &[u64], seed: u64, wrong: Wrong<'_>
             _ if ty.is_float() || ty.is_signed() => Number::Integer(between(-8, 8, seed, i)),
             _ => Number::Integer(between(0, 8, seed, i)),
         };
-        // A range wraps in a narrow type.
+        // The integers of a range wrap in a narrow type.
         let number = match (fill, number) {
             (Fill::Range, Number::Integer(value)) if !ty.is_float() => {
                 Number::decode(ty, &value.to_le_bytes()[..size as usize])
@@ -462,7 +462,7 @@ fn filled(fill: Fill, ty: ScalarType, shape: &[u64], seed: u64, wrong: Wrong<'_>
     Ok(Array { ty, shape: shape.to_vec(), bytes: out, initialized: true })
 }
 
-/// A standard normal number, by Box and Muller.
+/// A pseudorandom standard normal number. Source: Box and Muller, 1958.
 fn normal(seed: u64, index: u64) -> f64 {
     let (radius, angle) = (uniform(seed, 2 * index), uniform(seed, 2 * index + 1));
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

@@ -19,13 +19,13 @@ const OF_LARGEST: f64 = 1e-6;
 pub struct Interpreted<'a> {
     /// The buffers before the launch.
     pub before: Vec<Buffer>,
-    /// As the interpreter has left them.
+    /// After the run of the interpreter.
     pub after: &'a [Buffer],
     pub outcome: &'a Outcome,
 }
 
-/// Runs the launch on a GPU and adds what differs to the report. A kernel with errors is not run:
-/// it could access other memory, or make the GPU's context unusable.
+/// Runs the launch on a GPU, and adds differences to the report. A kernel with errors is not run,
+/// since it could access other memory or make the GPU's context unusable.
 ///
 /// # Errors
 /// If the kernel cannot be loaded or run.
@@ -139,7 +139,7 @@ fn with_bits(ty: ScalarType, bytes: &[u8]) -> String {
     format!("{number} (0x{bits})")
 }
 
-/// The name of the GPU, what was changed in the PTX, and the bytes of all buffers afterwards.
+/// The name of the GPU, the changes of the PTX, and the bytes of all buffers after the launch.
 type OnGpu = (String, Vec<String>, Vec<Vec<u8>>);
 
 #[cfg(not(feature = "cuda"))]
@@ -177,8 +177,9 @@ fn run(ordinal: usize, source: &Source, launch: &Launch, before: &[Buffer]) -> R
     Ok((gpu.info().name.clone(), changes, bytes))
 }
 
-/// PTX for a driver of a CUDA version, and what was changed in it: an ISA version that the driver
-/// does not know, and roundings, without which the assembler may fuse `mul` and `add`.
+/// Adapts PTX to a driver of a CUDA version, and describes the changes: a lower ISA version if the
+/// driver does not support it, and explicit roundings, since the assembler can fuse `mul` and `add`
+/// without them.
 fn adapt(ptx: &str, driver: (u32, u32)) -> (String, Vec<String>) {
     let mut changes = Vec::new();
     let (text, rounded) = round_explicitly(ptx);
@@ -205,7 +206,7 @@ fn adapt(ptx: &str, driver: (u32, u32)) -> (String, Vec<String>) {
     (text.replacen(&line, &lowered, 1), changes)
 }
 
-/// The ISA version of PTX that came with a CUDA version.
+/// The PTX ISA version of a CUDA version.
 ///
 /// Source: PTX ISA, "Release Notes".
 fn isa_of((major, minor): (u32, u32)) -> (u32, u32) {
@@ -217,7 +218,8 @@ fn isa_of((major, minor): (u32, u32)) -> (u32, u32) {
     }
 }
 
-/// PTX in which each `add`, `sub` and `mul` of floats has a rounding, and how many have a new one.
+/// Adds `.rn` to each floating-point `add`, `sub` and `mul` without a rounding; returns the PTX and
+/// the number of changes.
 fn round_explicitly(ptx: &str) -> (String, usize) {
     const FLOATS: [&str; 7] = ["f32", "f64", "f16", "bf16", "f32x2", "f16x2", "bf16x2"];
     let in_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ':' | '$' | '%');

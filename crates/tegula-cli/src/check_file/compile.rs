@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 /// Compiles a program and finds the kernel of the options, or the only one.
 ///
 /// # Errors
-/// The compiler's errors, which are printed as they are, and a missing or ambiguous kernel.
+/// Errors of the compiler, whose messages are printed, and a missing or ambiguous kernel.
 pub fn compile(path: &Path, file: String, text: String, options: &FileOptions) -> Result<Source> {
     let name = options.kernel.as_deref();
     let mut compilation = CompileOptions {
@@ -44,7 +44,7 @@ pub fn compile(path: &Path, file: String, text: String, options: &FileOptions) -
     Source::new(file, text, ptx, Some(compiled.compiler), module, declaration)
 }
 
-/// PTX whose files are relative to the working directory: compilers make them absolute.
+/// Makes the absolute paths of `.file` directives relative to the working directory.
 fn relative(ptx: &str) -> String {
     let Ok(directory) = std::env::current_dir() else { return ptx.to_owned() };
     let prefix = format!("\"{}/", directory.display());
@@ -55,7 +55,7 @@ fn relative(ptx: &str) -> String {
     ptx.split_inclusive('\n').map(line).collect()
 }
 
-/// Prints the compiler's messages as they are, except for characters that control a terminal.
+/// Prints the compiler's messages, without control characters.
 fn show(log: &str) {
     let harmless = |c: char| if c.is_control() && c != '\n' && c != '\t' { '?' } else { c };
     let log: String = log.trim_end().chars().map(harmless).collect();
@@ -70,7 +70,7 @@ fn failure(file: &str, error: CompileError) -> Failure {
             show(&error.to_string());
             Failure::new(format!("{file}: the compiler found errors"))
         }
-        // These name the file already, or have nothing to do with it.
+        // These messages contain the file already, or do not concern it.
         CompileError::NoKernels { .. }
         | CompileError::UnknownKernel { .. }
         | CompileError::Ambiguous { .. }

@@ -1,4 +1,4 @@
-//! Costs of source lines, and the lines where coalesced or conflict-free accesses save most.
+//! Costs of source lines, and the lines where coalesced or conflict-free accesses save the most.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::report::check::grouped;
 /// A line of a file; the file is empty for the text of the PTX.
 pub type LineKey = (String, u32);
 
-/// Lines to improve that a report names.
+/// Maximum number of lines to improve in a report.
 const NAMED: usize = 3;
-/// The least part of a line's sectors or wavefronts that is worth a change.
+/// Minimum fraction of a line's sectors or wavefronts that a change must save.
 const WORTHWHILE: f64 = 0.1;
 
 /// The memory instructions of a line.
@@ -22,7 +22,7 @@ const WORTHWHILE: f64 = 0.1;
 struct Accesses {
     /// Largest size of an element, in bytes.
     element_bytes: u32,
-    /// Whether there are atomic operations: their lanes often address one element on purpose.
+    /// Whether some are atomic operations, whose lanes often address one element intentionally.
     atomic: bool,
 }
 
@@ -42,14 +42,14 @@ pub struct Improvement {
     pub what: &'static str,
     /// Sectors or wavefronts of the line.
     pub of: u64,
-    /// Those that a coalesced or conflict-free line would save.
+    /// Number of them that coalesced or conflict-free accesses would save.
     pub saved: u64,
     pub message: String,
 }
 
 impl LineCosts {
-    /// The costs of an outcome. Code that a header inlines counts for the line of `main`, the file
-    /// to check, that calls it.
+    /// The costs of an outcome. Code inlined from a header is attributed to the line of the call in
+    /// `main`, the checked file.
     pub fn new(outcome: &Outcome, module: &Module, main: &str) -> LineCosts {
         let mut lines: BTreeMap<LineKey, Counters> = BTreeMap::new();
         for (line, counters) in &outcome.lines {
@@ -62,7 +62,8 @@ impl LineCosts {
         LineCosts { lines, accesses }
     }
 
-    /// The lines that save most, by sectors and wavefronts, which take about the same time.
+    /// The lines with the largest savings. A sector and a wavefront are weighted equally, since
+    /// they take about the same time.
     pub fn improvements(&self) -> Vec<Improvement> {
         let mut all: Vec<Improvement> = self
             .lines
@@ -79,7 +80,7 @@ impl LineCosts {
     }
 }
 
-/// The line that a cost counts for.
+/// The line to which a cost is attributed.
 fn place(line: &SourceLine, main: &str) -> LineKey {
     let at = line.in_file(main);
     (at.file.clone(), at.line)
@@ -105,7 +106,7 @@ fn collect(
                 let mut types = instruction.modifiers.iter().filter_map(|modifier| ScalarType::from_name(modifier));
                 let bytes = match instruction.opcode.as_str() {
                     "ld" | "ldu" | "st" | "atom" | "red" => types.next_back().map_or(0, ScalarType::size),
-                    // Their counters have words.
+                    // The counters of these instructions count 4-byte words.
                     "cp" | "wmma" | "ldmatrix" | "stmatrix" => 4,
                     _ => continue,
                 };
@@ -132,7 +133,7 @@ fn sectors((file, line): &LineKey, c: &Counters, accesses: Accesses) -> Option<I
     if accesses.atomic || accesses.element_bytes == 0 {
         return None;
     }
-    // A request has at least one sector; lanes that read one element share it.
+    // A request needs at least one sector. Lanes that read the same element share its sector.
     let ideal = |requests: u64, elements: u64, sectors: u64| {
         let bytes = elements.saturating_mul(accesses.element_bytes.into());
         bytes.div_ceil(SECTOR_BYTES).max(requests).min(sectors)
@@ -142,7 +143,7 @@ fn sectors((file, line): &LineKey, c: &Counters, accesses: Accesses) -> Option<I
     let least = ideal(c.global_load_requests, c.global_load_elements, c.global_load_sectors)
         + ideal(c.global_store_requests, c.global_store_elements, c.global_store_sectors);
     let [now, best] = [of, least].map(|sectors| per(sectors, requests));
-    // Rows that begin within a sector cost at most one sector more for each request.
+    // A misaligned row costs at most one more sector per request.
     let advice = match now > 2.0 * best && now > best + 1.0 {
         true => "let adjacent lanes access adjacent elements",
         false => "let each row begin at a multiple of 32 bytes",
@@ -180,7 +181,7 @@ fn improvement(
     Some(Improvement { file: file.into(), line, what, of, saved, message })
 }
 
-/// A ratio; 0 of 0.
+/// The ratio of a count to requests; 0 without requests.
 pub fn per(count: u64, requests: u64) -> f64 {
     if requests == 0 { 0.0 } else { count as f64 / requests as f64 }
 }

@@ -4,7 +4,7 @@ use tegula_files::Dtype;
 use tegula_files::number::{bf16, f16};
 use tegula_ptx::ast::ScalarType::{self, *};
 
-/// Element types by name. Of several names of a type the first is that of messages.
+/// Element types by name. Messages use the first name of a type.
 const NAMES: [(&str, ScalarType); 16] = [
     ("f64", F64),
     ("f32", F32),
@@ -39,7 +39,7 @@ pub fn names() -> String {
     NAMES[..12].iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// The type of one element in memory: packed types are pairs of it, untyped bits count as unsigned.
+/// The type of an element in memory: the element of a packed type; unsigned for untyped bits.
 pub fn of_memory(ty: ScalarType) -> ScalarType {
     match ty {
         F16x2 => F16,
@@ -53,7 +53,7 @@ pub fn of_memory(ty: ScalarType) -> ScalarType {
     }
 }
 
-/// The bits of an integer type, which may be signed or not.
+/// The untyped type (`b8` to `b64`) of the size of an integer type.
 pub fn untyped(ty: ScalarType) -> ScalarType {
     match ty.size() {
         1 => B8,
@@ -63,8 +63,8 @@ pub fn untyped(ty: ScalarType) -> ScalarType {
     }
 }
 
-/// Whether memory of one type may be passed where another is declared: the same, or integers of one
-/// size. Half-precision numbers are often declared as `unsigned short`.
+/// Whether memory of type `given` can be passed to a pointer to `declared`: equal types, or
+/// integers of the same size. Half-precision numbers are often declared as `unsigned short`.
 pub fn is_compatible(declared: ScalarType, given: ScalarType) -> bool {
     let (declared, given) = (of_memory(declared), of_memory(given));
     let integers = !declared.is_float() && !given.is_float();
@@ -107,7 +107,7 @@ pub fn to_file(ty: ScalarType) -> Dtype {
     }
 }
 
-/// A number, before or after it has a type.
+/// A number, independent of an element type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     Integer(i128),
@@ -148,14 +148,14 @@ impl Number {
         }
     }
 
-    /// The number, which must be whole unless a type is given.
+    /// Returns the number; without a type, it must be an integer.
     ///
     /// # Errors
     /// What is wrong, without the value.
     pub fn whole(self, ty: Option<ScalarType>) -> Result<Number, String> {
         match self {
             Number::Real(value) if ty.is_none() && value.fract() != 0.0 => {
-                Err("not a whole number; a float has its type, such as f32:0.5".into())
+                Err("not a whole number; a float needs a type, such as f32:0.5".into())
             }
             number => Ok(number),
         }
@@ -164,7 +164,7 @@ impl Number {
     /// The little-endian bytes of the number in a type. Floats are rounded to nearest.
     ///
     /// # Errors
-    /// If the type does not have the value: what is wrong, without the value.
+    /// A reason, without the value, if the value is out of the range of the type.
     pub fn encode(self, ty: ScalarType) -> Result<Vec<u8>, String> {
         if ty.is_float() {
             let value = self.to_f64();
@@ -178,7 +178,7 @@ impl Number {
         let value = match self {
             Number::Integer(value) => value,
             Number::Real(value) if value.fract() == 0.0 && value.abs() < 1e30 => value as i128,
-            // Untyped bits of PTX may be those of a float.
+            // Untyped bits in PTX can be those of a floating-point number.
             Number::Real(value) if matches!(ty, B16 | B32 | B64) => {
                 let float = [F16, F32, F64].into_iter().find(|float| float.size() == ty.size()).unwrap_or(F64);
                 return Number::Real(value).encode(float);
@@ -214,7 +214,7 @@ impl Number {
     }
 }
 
-/// The values of an integer type. Untyped bits may be signed or unsigned.
+/// The range of an integer type. For untyped bits, it has signed and unsigned values.
 fn range(ty: ScalarType) -> (i128, i128) {
     let bits = 8 * ty.size().min(8);
     let untyped = matches!(ty, B8 | B16 | B32 | B64);

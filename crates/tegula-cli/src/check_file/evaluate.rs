@@ -1,11 +1,10 @@
-//! Evaluates formulas in f64, with a bound of the rounding errors that a kernel may make.
+//! Evaluates formulas in f64, with a bound of the rounding errors of a kernel.
 //!
-//! Each real number carries the error of a computation in another unit roundoff u, by running error
-//! analysis (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.3): a product has
-//! |a|·e(b) + |b|·e(a) + u·|ab|, a sum of n terms n·u·Σ|x|, whatever its order. Products and sums
-//! of f64 are computed in twice the precision. Integers are computed modulo 2⁶⁴, so that kernels
-//! may
-//! wrap.
+//! Each real number has an error bound for a computation with unit roundoff u, by running error
+//! analysis (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., §3.3). The bound is
+//! |a|·e(b) + |b|·e(a) + u·|ab| for a product, and n·u·Σ|x| for a sum of n terms in any order.
+//! Products and sums of f64 are computed in twice the precision. Integers are computed modulo 2⁶⁴,
+//! so that kernels can wrap.
 
 use rayon::prelude::*;
 
@@ -24,7 +23,7 @@ impl Evaluator<'_> {
     /// The value of an expression.
     ///
     /// # Errors
-    /// Unknown names, and shapes that do not fit.
+    /// Unknown names, and incompatible shapes.
     pub fn evaluate(&self, expression: &Expression) -> Result<Tensor, String> {
         match expression {
             Expression::Integer(value) => Ok(Tensor::scalar(Elements::Integers(vec![*value]))),
@@ -44,7 +43,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// Applies a function of a number with its slope to the result and to its error.
+    /// Applies the function `f` to each number; `error` returns the error bound of a result.
     fn smooth(&self, x: Tensor, f: impl Fn(f64) -> f64, error: impl Fn(Real, f64) -> f64) -> Tensor {
         let each = |x: Real| {
             let value = f(x.value);
@@ -59,14 +58,14 @@ impl Evaluator<'_> {
         let second = arguments.pop();
         Ok(match (function, second) {
             (Function::Exp, _) => {
-                // An exponential by 2^(x·log₂e) has the error of its argument.
+                // GPUs compute 2^(x·log₂e), so the rounding of the argument adds to the error.
                 self.smooth(first, f64::exp, |x, y| y * (x.error + (2.0 * x.value.abs() + 4.0) * u))
             }
             (Function::Log, _) => {
                 self.smooth(first, f64::ln, |x, y| x.error / x.value.abs() + 4.0 * u * (1.0 + y.abs()))
             }
             (Function::Sqrt, _) => self.smooth(first, f64::sqrt, |x, y| {
-                // Near 0 the slope is infinite, the error is not.
+                // The slope of the square root is infinite at 0, but the error is bounded.
                 (0.5 * x.error / y).min(x.error.sqrt()) + 4.0 * u * y
             }),
             (Function::Tanh, _) => self.smooth(first, f64::tanh, |x, _| x.error + 8.0 * u),
@@ -115,7 +114,7 @@ impl Evaluator<'_> {
                 Operator::Subtract => (a.value - b.value, a.error + b.error),
                 Operator::Divide => {
                     let value = a.value / b.value;
-                    // Fast division is accurate to two units in the last place.
+                    // Fast division has an error of up to 2 ulp.
                     let error =
                         if a.error + b.error == 0.0 { 0.0 } else { (a.error + value.abs() * b.error) / b.value.abs() };
                     (value, error + 3.0 * u * value.abs())
@@ -172,7 +171,7 @@ impl Evaluator<'_> {
             }
             return Ok(Tensor { shape, elements: Elements::Integers(all), half: false });
         }
-        // Tensor Cores truncate where a loop rounds: four times the error.
+        // Tensor Cores truncate instead of rounding, so the bound is four times larger.
         let units = (k as f64 + 2.0) * self.roundoff * if a.half || b.half { 4.0 } else { 1.0 };
         let (a, b) = (a.to_reals(), b.to_reals());
         let mut all = vec![Real::default(); m * n];
@@ -213,7 +212,7 @@ impl Evaluator<'_> {
                 let mut sum = Sum::default();
                 for (i, x) in all.iter_mut().enumerate() {
                     sum.add_product(*x, Real::exact(1.0));
-                    // Parallel scans subtract and add partial sums of others.
+                    // A parallel scan also adds partial sums of other elements.
                     *x = sum.total((i + 2) as f64 * self.roundoff);
                 }
                 Line::Reals(all)
@@ -239,7 +238,7 @@ impl Evaluator<'_> {
         Line::Reals(all.iter().map(divided).collect())
     }
 
-    /// Reduces an axis, or all elements without one.
+    /// Reduces an axis; without an axis, all elements.
     fn along(&self, x: Tensor, axis: Option<Tensor>, reduce: impl Fn(Line) -> Line) -> Result<Tensor, String> {
         let Some(axis) = axis else {
             let line = reduce(Line::of(&x, 0, 1, x.len()));
@@ -251,7 +250,7 @@ impl Evaluator<'_> {
         Ok(reduced)
     }
 
-    /// Replaces each line of the last axis, or of the given one, by another of its length.
+    /// Replaces each line along an axis (the last one by default) by a line of the same length.
     fn scan(&self, x: Tensor, axis: Option<Tensor>, replace: impl Fn(Line) -> Line) -> Result<Tensor, String> {
         if x.shape.is_empty() {
             return Ok(Tensor { shape: Vec::new(), ..self.lines(&Tensor { shape: vec![1], ..x }, 0, replace) });
@@ -286,7 +285,7 @@ impl Evaluator<'_> {
 
 fn axis_of(x: &Tensor, axis: &Tensor) -> Result<usize, String> {
     let axes = x.shape.len();
-    let Elements::Integers(all) = &axis.elements else { return Err("an axis is a whole number".into()) };
+    let Elements::Integers(all) = &axis.elements else { return Err("an axis must be a whole number".into()) };
     let axis = all.first().copied().unwrap_or(0);
     let positive = if axis < 0 { axis + axes as i64 } else { axis };
     let found = usize::try_from(positive).ok().filter(|&axis| axis < axes);
@@ -409,7 +408,7 @@ mod tests {
     fn shapes_that_do_not_fit_are_refused() {
         for (expression, expected) in [
             ("A @ A", "2×3 @ 2×3: the inner extents, 3 and 2, differ"),
-            ("A + A.T", "the shapes 2×3 and 3×2 do not fit"),
+            ("A + A.T", "the shapes 2×3 and 3×2 are incompatible"),
             ("sum(A, 2)", "axis 2 of 2×3, which has 2 axes"),
             ("2 @ A", "'@' multiplies matrices and vectors, not a number and 2×3"),
             ("histogram(A, 2)", "a histogram counts integers"),

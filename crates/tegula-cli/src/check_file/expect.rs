@@ -12,17 +12,17 @@ use crate::failure::{Failure, Result};
 use crate::progress::ProgressDisplay;
 use crate::report::check::Finding;
 
-/// Elements named in a message.
+/// Maximum number of elements in a message.
 const NAMED: usize = 3;
 
 /// The expected elements of a buffer.
 #[derive(Debug)]
 pub struct Expected {
     name: String,
-    /// Its number among the buffers.
+    /// Index of the buffer in the launch.
     buffer: usize,
     elements: Elements,
-    /// Allowed error in units of 1 + |expected|, in place of the bound.
+    /// `--tolerance`: allowed error in units of 1 + |expected|, instead of the error bound.
     tolerance: Option<f64>,
 }
 
@@ -30,7 +30,7 @@ impl Expected {
     /// Evaluates a formula over the values of arguments before the launch.
     ///
     /// # Errors
-    /// Unknown names, and shapes that do not fit.
+    /// Unknown names, and incompatible shapes.
     pub fn new(
         formula: &Formula,
         tolerance: Option<f64>,
@@ -52,7 +52,7 @@ impl Expected {
         let value = evaluator.evaluate(&formula.expression).map_err(wrong)?;
         let shape: Vec<usize> = buffer.shape.iter().map(|&extent| extent as usize).collect();
         let len = buffer.bytes.len() / buffer.ty.size() as usize;
-        // The same elements in another shape, or elements that are broadcast.
+        // A result with the same number of elements is reshaped, otherwise broadcast.
         let value = if value.len() == len { Some(value) } else { value.broadcast(&shape) };
         let Some(value) = value else {
             let (name, shape) = (&buffer.name, tegula_core::nd::display(&shape));
@@ -61,8 +61,7 @@ impl Expected {
         Ok(Expected { name: buffer.name.clone(), buffer: index, elements: value.elements, tolerance })
     }
 
-    /// Fills an uninitialized buffer with elements that are all wrong, so that an element which is
-    /// never written is found.
+    /// Fills an uninitialized buffer with wrong values, to detect elements that are never written.
     pub fn mark_unwritten(&self, buffers: &mut [Buffer]) {
         let Some(buffer) = buffers.get_mut(self.buffer).filter(|buffer| !buffer.initialized) else { return };
         let (ty, size) = (buffer.ty, buffer.ty.size() as usize);
@@ -71,7 +70,7 @@ impl Expected {
         }
     }
 
-    /// The bits of an element that is never written.
+    /// The fill value of an element: bits that differ from the expected value.
     fn mark(&self, ty: ScalarType, position: usize) -> [u8; 8] {
         let expected = self.expected(ty, position);
         match (ty.is_float(), expected) {
@@ -91,13 +90,13 @@ impl Expected {
         let size = ty.size() as usize;
         match number {
             Number::Integer(value) if !ty.is_float() => Number::decode(ty, &(value as i64).to_le_bytes()[..size]),
-            // As a conversion of C++ truncates.
+            // Truncated, as a conversion in C++.
             Number::Real(value) if !ty.is_float() => Number::decode(ty, &(value as i64).to_le_bytes()[..size]),
             number => number.encode(ty).map_or(number, |bytes| Number::decode(ty, &bytes)),
         }
     }
 
-    /// Elements that were never written, and those that are wrong. Clears the former.
+    /// Reports elements that were never written, and wrong ones. Sets unwritten elements to zero.
     pub fn compare(&self, buffers: &mut [Buffer]) -> Vec<Finding> {
         let Some(buffer) = buffers.get_mut(self.buffer) else { return Vec::new() };
         let (ty, size) = (buffer.ty, buffer.ty.size() as usize);
@@ -149,7 +148,7 @@ impl Expected {
     fn is_right(&self, ty: ScalarType, position: usize, got: Number) -> bool {
         let expected = self.expected(ty, position);
         let (Number::Real(got), Number::Real(rounded)) = (got, expected) else {
-            // Equal integers, unless a tolerance is given.
+            // Integers must be equal, unless a tolerance is given.
             let difference = (got.to_f64() - expected.to_f64()).abs();
             return got == expected
                 || self.tolerance.is_some_and(|t| difference <= t * (1.0 + expected.to_f64().abs()));
@@ -194,7 +193,7 @@ fn tensor(array: &Array) -> Tensor {
     let elements = if ty.is_float() {
         Elements::Reals(each.map(|x| Real { value: x.to_f64(), error: 0.0 }).collect())
     } else {
-        // Integers beyond the range of i64 wrap, as the arithmetic does.
+        // Integers outside of the range of i64 wrap, as integer arithmetic does.
         let integer = |x| if let Number::Integer(value) = x { value as i64 } else { 0 };
         Elements::Integers(each.map(integer).collect())
     };
@@ -213,7 +212,7 @@ pub fn format(ty: ScalarType) -> (f64, f64) {
     (2f64.powi(-fraction_bits - 1), 2f64.powi(exponent))
 }
 
-/// The unit roundoff of the arithmetic of a kernel: 16-bit results are accumulated in f32.
+/// The unit roundoff of a kernel's arithmetic: that of f32 for 16-bit results.
 fn computed_roundoff(ty: ScalarType) -> f64 {
     format(if ty == ScalarType::F64 { ty } else { ScalarType::F32 }).0
 }
@@ -239,7 +238,7 @@ pub fn element_text(name: &str, index: &[u64]) -> String {
     index.iter().fold(name.to_owned(), |text, i| text + &format!("[{i}]"))
 }
 
-/// A number with the digits of its type.
+/// Prints a number with as many digits as its type needs.
 pub fn display(ty: ScalarType, number: Number) -> String {
     match number {
         Number::Integer(value) => value.to_string(),
@@ -248,7 +247,7 @@ pub fn display(ty: ScalarType, number: Number) -> String {
     }
 }
 
-/// The digits without a decimal point that says nothing.
+/// Removes a redundant `.0`.
 fn short(value: f64, digits: String) -> String {
     if value.is_finite() { digits.trim_end_matches(".0").to_owned() } else { digits }
 }

@@ -1,4 +1,4 @@
-//! Structures by value: fields as JSON, packed as C++ lays them out.
+//! Structures by value: parses their fields from JSON, and packs them in the layout of C++.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// Parses a JSON value. The names of an object's fields are for the reader only.
+    /// Parses a JSON value. The names of an object's fields are ignored; their order matters.
     ///
     /// # Errors
     /// The position and the reason.
@@ -28,7 +28,7 @@ impl Field {
         serde_json::from_str(json).map_err(|error| error.to_string())
     }
 
-    /// The whole numbers of a list, if it has nothing else.
+    /// The integers of a list; `None` if it has other elements.
     pub fn extents(fields: &[Field]) -> Option<Vec<u64>> {
         let extent = |field: &Field| match field {
             Field::Number(Number::Integer(extent)) => u64::try_from(*extent).ok(),
@@ -91,7 +91,7 @@ fn append(fields: &[Field], loads: &Loads, bytes: &mut Vec<u8>) -> Result<usize,
 
 fn append_group(fields: &[Field], loads: &Loads, bytes: &mut Vec<u8>) -> Result<usize, String> {
     let start = bytes.len();
-    // The start depends on the alignment, which the types at the start decide.
+    // The offset of the group depends on its alignment, and the loaded types depend on the offset.
     let mut align = 1;
     loop {
         bytes.truncate(start);
@@ -127,7 +127,7 @@ impl<'de> Deserialize<'de> for Field {
     }
 }
 
-/// Keeps the order of fields, which a map of `serde_json` does not.
+/// A visitor that keeps the order of fields, unlike a map of `serde_json`.
 struct FieldVisitor;
 
 impl<'de> Visitor<'de> for FieldVisitor {

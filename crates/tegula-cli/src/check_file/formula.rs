@@ -1,14 +1,14 @@
 //! Formulas of `--expect`: `C = A @ B`, over the values of arguments before the launch.
 //!
-//! The grammar is small and NumPy's in spirit, so a recursive descent of a few functions parses it.
-//! Expression crates evaluate numbers or text, not arrays with a matrix product.
+//! The syntax is a small subset of NumPy's, parsed by recursive descent. No existing expression
+//! crate is used, because they have no arrays and no matrix product.
 
 use tegula_files::ArrayPath;
 
 /// `NAME = EXPRESSION`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Formula {
-    /// The argument that the kernel computes.
+    /// The argument to compare.
     pub name: String,
     pub expression: Expression,
     /// The formula as given.
@@ -61,7 +61,7 @@ pub enum Function {
     Transpose,
 }
 
-/// Functions by name, with the least and the most arguments.
+/// Functions by name, with the minimum and maximum number of arguments.
 const FUNCTIONS: [(&str, Function, usize, usize); 19] = [
     ("abs", Function::Abs, 1, 1),
     ("cumsum", Function::CumulativeSum, 1, 2),
@@ -84,7 +84,7 @@ const FUNCTIONS: [(&str, Function, usize, usize); 19] = [
     ("transpose", Function::Transpose, 1, 1),
 ];
 
-/// Nesting at which the parser gives up.
+/// Maximum nesting depth.
 const DEPTH: usize = 64;
 
 impl Formula {
@@ -111,7 +111,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// The text ahead, after spaces.
+    /// The remaining text, without leading spaces.
     fn rest(&mut self) -> &'a str {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -225,7 +225,7 @@ impl<'a> Parser<'a> {
             if !(byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E') || sign) {
                 break;
             }
-            // `2.T` is a transposed number, as far as the grammar is concerned.
+            // The dot of `2.T` is that of a transposition, not a decimal point.
             if byte == b'.' && bytes.get(end + 1) == Some(&b'T') {
                 break;
             }

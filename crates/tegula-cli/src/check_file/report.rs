@@ -14,7 +14,7 @@ use super::costs::{Improvement, LineCosts, per};
 use super::symbol::readable;
 use crate::report::check::{Counters, Finding, Severity, grouped, print_counters, print_finding, verdict};
 
-/// Lines shown around those that cost something.
+/// Number of source lines shown before and after a line with costs.
 const CONTEXT: u32 = 2;
 
 /// The object of `--json`.
@@ -26,7 +26,7 @@ pub struct FileReport {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// The line of the launch in the source that grid and block are from.
+    /// The line of the launch in the host code that provides grid and block.
     pub launch_line: Option<u32>,
     pub seeds: u32,
     /// Whether no finding is an error.
@@ -38,7 +38,7 @@ pub struct FileReport {
     pub completed: bool,
     /// The compiler of a `.cu` file.
     pub compiler: Option<String>,
-    /// The first instruction whose result may differ from the hardware's in its last bits.
+    /// The first instruction whose result can differ from the hardware's in its last bits.
     pub approximate: Option<String>,
     /// A buffer whose bits depend on the seed.
     pub seed_dependent: Option<SeedDependent>,
@@ -50,7 +50,7 @@ pub struct FileReport {
     pub compared: Option<Compared>,
 }
 
-/// A buffer whose bits depend on the order of threads.
+/// A buffer whose bits depend on the schedule.
 #[derive(Clone, Debug, Serialize)]
 pub struct SeedDependent {
     pub name: String,
@@ -69,7 +69,7 @@ pub struct Line {
     pub counters: interp::Counters,
 }
 
-/// What a GPU computed.
+/// The comparison with a GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     /// Such as `cuda:0`.
@@ -77,7 +77,7 @@ pub struct Compared {
     pub name: String,
     /// How results were compared: `bits`, `approximate`, or `atomic-order`.
     pub by: &'static str,
-    /// What was changed in the PTX, and for what reason.
+    /// Descriptions of the changes of the PTX, with reasons.
     pub changes: Vec<String>,
     pub buffers: Vec<ComparedBuffer>,
 }
@@ -153,7 +153,7 @@ pub fn finding(diagnostic: &Diagnostic, globals: &[&str]) -> Finding {
 fn element(text: &str) -> Option<(String, Vec<u64>)> {
     let end = text.find(['[', ' ']).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    // Memory that has no name.
+    // Memory without a name: local memory, parameters, an address.
     if ["local", "the", "address"].contains(&name) {
         return None;
     }
@@ -166,19 +166,19 @@ fn element(text: &str) -> Option<(String, Vec<u64>)> {
 pub struct Sources {
     /// The name of the file to check, in the report.
     given: String,
-    /// Its name, as the compiler wrote it.
+    /// Its name in the PTX.
     main: String,
     files: BTreeMap<String, Option<Vec<String>>>,
 }
 
 impl Sources {
-    /// The sources of a kernel. `given` is the file to check, `main` the file of the kernel as the
-    /// compiler wrote it, which is empty without source lines.
+    /// The sources of a kernel. `given` is the file on the command line, `main` its name in the
+    /// PTX, which is empty without source lines.
     pub fn new(given: &str, main: &str) -> Self {
         Sources { given: given.into(), main: main.into(), files: BTreeMap::new() }
     }
 
-    /// Sets the text of a file; that without a name is the PTX.
+    /// Sets the text of a file; the empty name is that of the PTX.
     pub fn set(&mut self, file: &str, text: &str) {
         self.files.insert(file.into(), Some(split(text)));
     }
@@ -236,7 +236,7 @@ pub fn print(
         report.verdict()
     )?;
     for finding in &report.findings {
-        // The lines of the source follow, so their file is not repeated.
+        // The source lines follow, so the file is removed from the message.
         let message = match sources.main.as_str() {
             "" => finding.message.clone(),
             main => finding.message.replace(&format!("({main}:"), "(line "),
@@ -245,10 +245,7 @@ pub fn print(
         print_source(out, finding, sources)?;
     }
     if let Some(SeedDependent { name, seed }) = &report.seed_dependent {
-        writeln!(
-            out,
-            "  note: the bits of {name} depend on the order of threads; seed {seed} gives others than seed 0"
-        )?;
+        writeln!(out, "  note: the bits of {name} depend on the order of threads: seed {seed} and seed 0 differ")?;
     }
     if let Some(instruction) = &report.approximate {
         writeln!(out, "  note: results of {instruction} can differ from the GPU's in their last bits")?;
@@ -263,7 +260,7 @@ pub fn print(
     if metrics { print_counters(out, &report.counters, true) } else { Ok(()) }
 }
 
-/// Extents without those of 1 at the end: `2×3`.
+/// Prints extents without trailing ones: `2×3`.
 fn extents([x, y, z]: [u32; 3]) -> String {
     match (y, z) {
         (1, 1) => format!("{x}"),
@@ -355,14 +352,14 @@ const COLUMNS: [Column; 6] = [
     Column { head: ["thread", "instructions"], value: |c| count(c.lane_instructions) },
 ];
 
-/// Prints each line that costs something, with a few lines around it.
+/// Prints each line with costs, and the lines around it.
 fn print_costs(out: &mut impl Write, costs: &LineCosts, sources: &mut Sources) -> io::Result<()> {
     let mut total = interp::Counters::default();
     costs.lines.values().for_each(|counters| total += *counters);
     if costs.lines.is_empty() {
         return Ok(());
     }
-    // A column without a number is left out.
+    // Columns without numbers are omitted.
     let columns: Vec<&Column> = COLUMNS.iter().filter(|column| !(column.value)(&total).is_empty()).collect();
     let cells = |counters: &interp::Counters| columns.iter().map(|column| (column.value)(counters)).collect::<Vec<_>>();
     let all = costs.lines.values().chain([&total]).map(cells);
@@ -406,7 +403,7 @@ fn print_costs(out: &mut impl Write, costs: &LineCosts, sources: &mut Sources) -
     writeln!(out, "{}", row("total", cells(&total)))
 }
 
-/// The files with costs: first the one to check.
+/// The files with costs; the checked file is the first.
 fn files(costs: &LineCosts, main: &str) -> Vec<String> {
     let mut files: Vec<String> = costs.lines.keys().map(|(file, _)| file.clone()).collect();
     files.dedup();
@@ -414,17 +411,17 @@ fn files(costs: &LineCosts, main: &str) -> Vec<String> {
     files
 }
 
-/// The lines to show: those with costs, and those around them that the file has.
+/// The ranges of lines to show: lines with costs, and the lines around them.
 fn ranges(lines: impl Iterator<Item = u32>, last: u32) -> Vec<RangeInclusive<u32>> {
     let mut ranges: Vec<RangeInclusive<u32>> = Vec::new();
     for line in lines {
         let (from, to) = match last {
-            // A file that cannot be read.
+            // The file cannot be read.
             0 => (line, line),
             last => (line.saturating_sub(CONTEXT).max(1), line.saturating_add(CONTEXT).min(last).max(line)),
         };
         match ranges.last_mut() {
-            // A gap of one line takes the space of its mark.
+            // A gap of one line is filled, since its mark would need a line too.
             Some(range) if from <= range.end() + 2 && last > 0 => *range = *range.start()..=to,
             _ => ranges.push(from..=to),
         }

@@ -5,7 +5,7 @@ use tegula_ptx::ast::ScalarType;
 use super::element;
 use super::fields::Loads;
 
-/// What a kernel takes.
+/// The signature of a kernel.
 #[derive(Clone, Debug)]
 pub struct Signature {
     /// The name of the kernel in messages.
@@ -18,28 +18,28 @@ pub struct Signature {
 /// A parameter.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// The name in the source; `arg0` of the first, where it has none.
+    /// The name in the source; `arg0` for an unnamed first parameter.
     pub name: String,
     /// The name in the PTX.
     pub symbol: String,
     pub ty: ParameterType,
     pub bytes: u32,
-    /// Of a structure: the types that the kernel loads.
+    /// For a structure: the types that the kernel loads, by offset.
     pub loads: Loads,
 }
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterType {
-    /// An address, of elements of a type that may be known.
+    /// A pointer, with its element type if it is known.
     Pointer(Option<ScalarType>),
     /// A number.
     Scalar(ScalarType),
-    /// An integer of PTX, which may be signed or not: the type is untyped bits.
+    /// An integer whose sign is unknown, since only the PTX declares it: untyped bits.
     Integer(ScalarType),
-    /// 64 bits of PTX: an address or a number.
+    /// 64 bits that only the PTX declares: a pointer or a number.
     Word,
-    /// A structure, or an array in one.
+    /// A structure, or an array by value.
     Structure,
 }
 
@@ -56,7 +56,7 @@ pub struct Variable {
 }
 
 impl Signature {
-    /// The parameter of a name, a number from 0, or a name in the PTX.
+    /// The position of a parameter, from its name, its number, or its name in the PTX.
     pub fn position(&self, name: &str) -> Option<usize> {
         let by = |text: fn(&Parameter) -> &str| self.parameters.iter().position(|parameter| text(parameter) == name);
         let number = || number_of(name).filter(|&number| number < self.parameters.len());
@@ -69,7 +69,7 @@ impl Signature {
         by(|variable| &variable.symbol).or_else(|| by(|variable| &variable.name))
     }
 
-    /// A phrase with all parameters, such as `it takes A: f32*, n: i32`.
+    /// A text with all parameters, such as `it takes A: f32*, n: i32`.
     pub fn takes(&self) -> String {
         let all: Vec<_> =
             self.parameters.iter().map(|parameter| format!("{}: {}", parameter.name, parameter.describe())).collect();

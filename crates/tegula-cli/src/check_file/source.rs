@@ -13,14 +13,14 @@ use super::signature::{Parameter, ParameterType, Signature, Variable};
 use super::symbol::{closest, source_name};
 use crate::failure::{Failure, Result};
 
-/// A kernel, ready to run, with its source.
+/// A lowered kernel with its source.
 #[derive(Debug)]
 pub struct Source {
     /// The file as given.
     pub file: String,
     /// Its text.
     pub text: String,
-    /// The PTX: the text itself, or what the compiler made of it.
+    /// The PTX: the file itself, or the output of the compiler.
     pub ptx: String,
     /// The compiler of CUDA C++.
     pub compiler: Option<String>,
@@ -31,7 +31,7 @@ pub struct Source {
     pub launches: Vec<ProposedLaunch>,
 }
 
-/// A launch in the source; what is not constant is left out.
+/// A launch in the host code. Values that are not constant are `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedLaunch {
     pub grid: Option<[u32; 3]>,
@@ -88,7 +88,7 @@ impl Source {
         let module = Module::parse(&text).map_err(|error| Failure::new(format!("{file}: {error}")))?;
         let symbol = find(&file, &module.kernels(), name)?.to_owned();
         let same = module.kernels().iter().filter(|other| source_name(other) == source_name(&symbol)).count();
-        // Instances of a template have one name in the source.
+        // All instances of a template have the same source name, so their symbols are used.
         let name = if same == 1 { source_name(&symbol) } else { &symbol }.to_owned();
         let declaration = Declaration { name, symbol, ..Declaration::default() };
         Source::new(file, text.clone(), text, None, module, declaration)
@@ -129,7 +129,7 @@ fn first_file(body: &[Statement]) -> Option<u32> {
     })
 }
 
-/// The kernel of a name in the source or in the PTX, or the only kernel.
+/// Finds a kernel by its name in the source or in the PTX; without a name, the only kernel.
 pub fn find<'a>(file: &str, kernels: &[&'a str], name: Option<&str>) -> Result<&'a str> {
     let list = |kernels: &[&str]| kernels.join(", ");
     let wrong = |message: String| Err(Failure::new(format!("{file}: {message}")));
@@ -156,11 +156,11 @@ pub fn find<'a>(file: &str, kernels: &[&'a str], name: Option<&str>) -> Result<&
     }
 }
 
-/// The parameters of a kernel as the source declares them, else as the PTX does.
+/// The parameters of a kernel: as the source declares them, otherwise as the PTX does.
 fn signature(module: &Module, kernel: &Kernel, declaration: &Declaration) -> Signature {
     let function = module.ast().functions.iter().find(|function| function.name == kernel.name());
     let params = function.map_or(&[][..], |function| &function.params);
-    // Without a parameter that the source declares, none is known.
+    // If the numbers of parameters differ, no declaration of the source is used.
     let declared = |i: usize| declaration.params.get(i).filter(|_| declaration.params.len() == params.len());
     let parameter = |(i, param): (usize, tegula_ptx::KernelParam)| {
         let pointer = params.get(i).is_some_and(|param| param.pointer.is_some());
@@ -179,7 +179,7 @@ fn signature(module: &Module, kernel: &Kernel, declaration: &Declaration) -> Sig
         let ty = match ty {
             ParameterType::Scalar(scalar) if scalar.size() != param.bytes => in_ptx,
             ParameterType::Pointer(_) if param.bytes != 8 => in_ptx,
-            // A type that the source does not show, such as that of a template.
+            // The source does not determine the type, for example in a template.
             ParameterType::Structure => in_ptx,
             ty => ty,
         };

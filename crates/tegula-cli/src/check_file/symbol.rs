@@ -1,4 +1,4 @@
-//! Names in the source of symbols in PTX, and suggestions for names that are not found.
+//! Source names of PTX symbols, and suggestions for unknown names.
 
 /// The name in the source of a C++ symbol, such as `weights` of `_ZN3net7weightsE`, without
 /// namespaces, template arguments and parameters; other names as they are.
@@ -12,7 +12,7 @@ pub fn source_name(symbol: &str) -> &str {
     name.unwrap_or(symbol)
 }
 
-/// A text with its C++ symbols replaced by their names in the source.
+/// Replaces the C++ symbols in a text by their source names.
 pub fn readable(text: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
     let mut out = String::with_capacity(text.len());
@@ -27,7 +27,7 @@ pub fn readable(text: &str) -> String {
     out + rest
 }
 
-/// The candidate that a misspelled name most likely stands for.
+/// The candidate that is most similar to an unknown name.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
     let near = candidates.into_iter().map(|candidate| (distance(&lower, &candidate.to_lowercase()), candidate));
@@ -36,7 +36,7 @@ pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, name)| name)
 }
 
-/// Inserted, deleted and exchanged characters between two texts (Levenshtein).
+/// The edit distance (Levenshtein) of two texts.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,10 +1,10 @@
-//! Arrays in formulas: integers, or real numbers with the bounds of their errors.
+//! Arrays in formulas: integers, or real numbers with error bounds.
 
 use tegula_core::nd::NdLayout;
 
 use crate::engine;
 
-/// A real number with the bound of its error.
+/// A real number with its error bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Real {
     pub value: f64,
@@ -29,7 +29,7 @@ pub enum Elements {
 pub struct Tensor {
     pub shape: Vec<usize>,
     pub elements: Elements,
-    /// Whether the elements come from a 16-bit type: Tensor Cores may have multiplied them.
+    /// Whether the elements are of a 16-bit type, whose products can be those of Tensor Cores.
     pub half: bool,
 }
 
@@ -61,7 +61,7 @@ impl Tensor {
         if self.shape.is_empty() { "a number".into() } else { tegula_core::nd::display(&self.shape) }
     }
 
-    /// The array broadcast to a shape, as in NumPy; `None` if the shapes do not fit.
+    /// Broadcasts the array to a shape, as NumPy does; `None` if the shapes are incompatible.
     pub fn broadcast(&self, shape: &[usize]) -> Option<Tensor> {
         if self.shape == shape {
             return Some(self.clone());
@@ -76,7 +76,7 @@ impl Tensor {
     }
 }
 
-/// Refuses a result that does not fit in memory.
+/// Returns an error for a result that does not fit in memory.
 pub fn check_size(shape: &[usize]) -> Result<(), String> {
     let elements = shape.iter().try_fold(1u64, |n, &extent| n.checked_mul(extent as u64));
     // A few copies of an element with its error.
@@ -141,7 +141,7 @@ impl Line {
     }
 }
 
-/// A sum of products in twice the precision of f64, with the sums that its error needs.
+/// A sum of products in twice the precision of f64, with the sums for its error bound.
 ///
 /// Source: Ogita, Rump and Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005,
 /// algorithm 5.3.
@@ -160,7 +160,7 @@ impl Sum {
         let sum = self.value + product;
         let part = sum - self.value;
         let rest = (self.value - (sum - part)) + (product - part) + a.value.mul_add(b.value, -product);
-        // Infinities have no remainder.
+        // The remainder of an infinite sum is NaN, and is ignored.
         self.rest += if rest.is_nan() { 0.0 } else { rest };
         self.value = sum;
         self.magnitude += product.abs();
@@ -181,7 +181,7 @@ pub fn map(x: Tensor, integer: impl Fn(i64) -> i64, real: impl Fn(Real) -> Real)
     Tensor { elements, ..x }
 }
 
-/// Two arrays of one shape, broadcast as in NumPy.
+/// Broadcasts two arrays to one shape, as NumPy does.
 pub fn together(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor), String> {
     let axes = a.shape.len().max(b.shape.len());
     let extent = |x: &Tensor, axis: usize| (axis + x.shape.len()).checked_sub(axes).map_or(1, |own| x.shape[own]);
@@ -193,7 +193,7 @@ pub fn together(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor), String> {
         .collect();
     check_size(&shape)?;
     let pair = a.broadcast(&shape).zip(b.broadcast(&shape));
-    pair.ok_or_else(|| format!("the shapes {} and {} do not fit", a.display(), b.display()))
+    pair.ok_or_else(|| format!("the shapes {} and {} are incompatible", a.display(), b.display()))
 }
 
 /// Exchanges the last two axes.

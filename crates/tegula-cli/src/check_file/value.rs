@@ -20,7 +20,7 @@ pub struct NamedValue {
 pub enum Value {
     /// `3`, `1e-3`, `f64:2`.
     Number(Option<ScalarType>, Number),
-    /// `f32[100,70]`, `out:f32[100,50]`; the type may be left out after a fill.
+    /// `f32[100,70]`, `out:f32[100,50]`; the type can be omitted after a fill.
     Array(Fill, Option<ScalarType>, Vec<u64>),
     /// `[100,70]`: extents of an array, or the fields of a structure.
     List(Vec<Field>),
@@ -130,7 +130,7 @@ type ArrayText = (Parsed<Option<ScalarType>>, Parsed<Vec<u64>>);
 fn array_of(text: &str) -> Option<ArrayText> {
     let (ty, rest) = text.split_once('[')?;
     let extents = rest.strip_suffix(']')?;
-    // A file may have brackets in its name.
+    // Other text before the bracket is part of a file name.
     if !ty.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }

@@ -121,7 +121,7 @@ impl KernelFamily for Hopper {
         if gpu.compute != HOPPER {
             return Vec::new();
         }
-        let known = hopper::candidates(problem, gpu.multiprocessors).into_iter();
+        let known = hopper::candidates(problem, gpu).into_iter();
         known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) }).collect()
     }
 
@@ -129,7 +129,8 @@ impl KernelFamily for Hopper {
         let mut names = Vec::new();
         // Some candidates accept no row-major right operand.
         for layout in layouts().filter(|(_, b, _)| *b == Order2d::RowMajor) {
-            let recipes = hopper::candidates(&large_problem(ty, Accuracy::Full, layout), 132).into_iter();
+            let recipes =
+                hopper::candidates(&large_problem(ty, Accuracy::Full, layout), &GpuDescription::H200).into_iter();
             let kernels = recipes.filter(|(recipe, _)| !recipe.swapped);
             add_new(&mut names, kernels.map(|(recipe, _)| recipe.kernel.short_name()));
         }
@@ -160,7 +161,7 @@ fn pipelines() -> Vec<Hopper> {
                 .map(|(order, aligned_16)| OperandLayout::new(order, aligned_16));
             let (ty, accuracy) = (Type::BF16, Accuracy::Full);
             let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, layouts };
-            for (recipe, _) in hopper::candidates(&problem, 132) {
+            for (recipe, _) in hopper::candidates(&problem, &GpuDescription::H200) {
                 let hopper = Hopper::legalize(recipe, layouts).kernel.with_epilogue(Epilogue::NONE);
                 add_new(&mut all, [hopper]);
                 // f16 differs only in the name of the instruction.
@@ -193,7 +194,7 @@ fn pipelines() -> Vec<Hopper> {
 fn grouped_kernel() -> Vec<Hopper> {
     let mut all = Vec::new();
     let (row, accuracy) = (Order2d::RowMajor, Accuracy::Full);
-    let caps = Caps::Gpu { compute: HOPPER, multiprocessors: 132 };
+    let caps = Caps::Gpu(GpuDescription::H200);
     for (size, n) in [16, 64, 100, 256, 1024].into_iter().flat_map(|size| [256, 1024, 4096].map(|n| (size, n))) {
         for (b, stored, ty) in [
             (row, true, Type::BF16),

@@ -3,12 +3,12 @@
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::epilogue::Epilogue;
 use tegula_core::error::Result;
-use tegula_ir::{Kernel, Order2d, Wgmma};
+use tegula_ir::{Kernel, Order2d};
 
 use super::{GemmVariant, KernelFamily, add_new, layouts, sources};
 use crate::helper::assembled_epilogues;
 use crate::name::{KernelName, NameSyntax};
-use crate::plan::device::{GpuDescription, HOPPER};
+use crate::plan::device::GpuDescription;
 use crate::plan::problem::{OperandLayout, Problem};
 use crate::plan::recipe::{CandidateOf, RecipeOf, Split};
 use crate::plan::skinny;
@@ -66,21 +66,10 @@ impl KernelFamily for Vector {
     }
 
     fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
-        let known = skinny::candidates(problem, gpu.multiprocessors).into_iter();
+        let known = skinny::candidates(problem, gpu).into_iter();
         let known = known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) });
-        let unknown = skinny::heuristic_candidates(problem, gpu.multiprocessors);
+        let unknown = skinny::heuristic_candidates(problem, gpu);
         known.chain(unknown.map(|recipe| CandidateOf { recipe, microseconds: None })).collect()
-    }
-
-    /// No other family reads the large operand only once. Pipelines on Hopper were measured to be
-    /// faster.
-    fn preferred(problem: &Problem, gpu: &GpuDescription) -> Option<RecipeOf<Self>> {
-        let is_pipelined = gpu.compute == HOPPER && Wgmma::supports(problem.ty);
-        let is_known = is_pipelined && problem.m.min(problem.n) > 0;
-        if is_known || !skinny::candidates(problem, gpu.multiprocessors).is_empty() {
-            return None;
-        }
-        skinny::heuristic_candidates(problem, gpu.multiprocessors).next()
     }
 
     fn listed(ty: Type) -> Vec<String> {
@@ -106,7 +95,7 @@ impl KernelFamily for Vector {
                 let layouts = orders.map(|order| OperandLayout::new(order, aligned_16 && order != Order2d::Strided));
                 let (accuracy, side) = (Accuracy::Full, 4096);
                 let problem = Problem { ty, accuracy, m: rows, n: side, k: side, batches: 1, layouts };
-                let known = skinny::candidates(&problem, 132).into_iter();
+                let known = skinny::candidates(&problem, &GpuDescription::H200).into_iter();
                 add_new(&mut all, known.map(|(recipe, _)| Self::legalize(recipe, layouts).kernel));
                 let promising = Vector::shapes(ty, rows, b == Order2d::ColMajor, aligned_16).into_iter();
                 let promising = promising.take(if matches!(rows, 1 | 4 | 16) { 2 } else { 1 });

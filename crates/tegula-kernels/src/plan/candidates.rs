@@ -3,7 +3,9 @@
 use tegula_core::element::{Accuracy, Type};
 use tegula_ir::{Mma, Order2d};
 
-use super::cost::{CostDevice, Measured, time};
+use super::cost::{Measured, time};
+use super::device::GpuDescription;
+use super::mma_costs::{MMA_TILES, MmaCosts};
 use super::problem::{OperandLayout, Problem};
 use super::recipe::{RecipeOf, Split};
 use crate::blocked::{Blocked, Blocking, MathInstruction};
@@ -49,16 +51,15 @@ const DMMA: [(Mma, Measured); 10] = [
     (Mma::F64K16, of([16, 32, 32], [16, 16], [16, 16], [8, 1, 2], [0.502, 0.353, 2.19, 1.28])),
 ];
 
-/// 16-bit kernels on Tensor Cores; for bytes the k-step is twice as deep, for TF32 half. Measured
-/// at 8192³ only: the numbers of the smaller tiles are estimates, and so is the last of each.
-const MMA: [Measured; 7] = [
-    of([128, 256, 64], [64, 64], [16, 8], [3, 1, 1], [0.71, 0.71, 1.0, 5.0]),
-    of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.67, 0.67, 1.0, 4.0]),
-    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.55, 0.55, 1.0, 3.0]),
-    of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2], [0.61, 0.47, 1.0, 3.0]),
-    of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2], [0.53, 0.39, 1.0, 2.0]),
-    of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2], [0.53, 0.39, 1.0, 2.0]),
-    of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.52, 0.33, 1.0, 1.5]),
+/// 16-bit kernels on Tensor Cores; for bytes the k-step is twice as deep, for TF32 half.
+const MMA: [Blocking; MMA_TILES] = [
+    blocking([128, 256, 64], [64, 64], [16, 8], [3, 1, 1]),
+    blocking([128, 256, 32], [64, 64], [16, 8], [4, 1, 1]),
+    blocking([128, 128, 32], [64, 32], [16, 8], [4, 1, 1]),
+    blocking([128, 128, 32], [64, 64], [16, 8], [3, 1, 2]),
+    blocking([128, 64, 32], [64, 32], [16, 8], [4, 1, 2]),
+    blocking([64, 128, 32], [32, 64], [16, 8], [4, 1, 2]),
+    blocking([64, 64, 64], [32, 32], [16, 8], [4, 1, 3]),
 ];
 
 /// i32 kernels on Tensor Cores, by limbs.
@@ -67,37 +68,51 @@ const LIMBS: [Measured; 2] = [
     of([64, 128, 32], [32, 32], [16, 8], [4, 1, 1], [0.81, 0.81, 1.0, 4.0]),
 ];
 
-const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 4]) -> Measured {
+const fn blocking(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3]) -> Blocking {
     let [stages, slices, blocks] = counts;
+    Blocking { block, warp, thread, stages, slices, blocks }
+}
+
+const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 4]) -> Measured {
     let [full, alone, copies, fixed] = measured;
-    Measured {
-        instruction: MathInstruction::Fma,
-        blocking: Blocking { block, warp, thread, stages, slices, blocks },
-        full,
-        alone,
-        copies,
-        fixed,
-    }
+    let blocking = blocking(block, warp, thread, counts);
+    Measured { instruction: MathInstruction::Fma, blocking, full, alone, copies, fixed, edge: 0.0 }
+}
+
+/// The tiles of `mma.sync` with their costs.
+fn mma_tiles(mma: Mma, costs: &MmaCosts) -> Vec<Measured> {
+    let MmaCosts { full, alone, fixed, edge } = *costs;
+    let instruction = MathInstruction::Mma(mma);
+    let measured = |(i, blocking)| Measured {
+        instruction,
+        blocking,
+        full: full[i],
+        alone: alone[i],
+        copies: 1.0,
+        fixed: fixed[i],
+        edge,
+    };
+    MMA.into_iter().enumerate().map(measured).collect()
 }
 
 /// The candidates of blocked kernels for a product, with predicted microseconds.
-pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(RecipeOf<Blocked>, f64)> {
+pub fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(RecipeOf<Blocked>, f64)> {
     let with = |instruction, measured: &[Measured]| -> Vec<Measured> {
         measured.iter().map(|&measured| Measured { instruction, ..measured }).collect()
     };
+    let mma = |mma| mma_tiles(mma, &MmaCosts::FITTED);
     let tiles = match (problem.ty, problem.accuracy) {
         (Type::F32, Accuracy::Full) => REGISTER.to_vec(),
-        (Type::F32, Accuracy::Tf32) => [REGISTER.to_vec(), with(MathInstruction::Mma(Mma::TF32), &MMA)].concat(),
+        (Type::F32, Accuracy::Tf32) => [REGISTER.to_vec(), mma(Mma::TF32)].concat(),
         (Type::I32, _) => [REGISTER.to_vec(), with(MathInstruction::Limbs, &LIMBS)].concat(),
         (Type::F64, _) => {
             DMMA.map(|(mma, measured)| Measured { instruction: MathInstruction::Dmma(mma), ..measured }).to_vec()
         }
-        (Type::F16, _) => with(MathInstruction::Mma(Mma::F16), &MMA),
-        (Type::BF16, _) => with(MathInstruction::Mma(Mma::BF16), &MMA),
-        (Type::I8, _) => with(MathInstruction::Mma(Mma::I8), &MMA),
+        (Type::F16, _) => mma(Mma::F16),
+        (Type::BF16, _) => mma(Mma::BF16),
+        (Type::I8, _) => mma(Mma::I8),
         (Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred, _) => return Vec::new(),
     };
-    let device = CostDevice { multiprocessors };
     let (original, problem) = (problem.layouts, &row_major_problem(problem));
     let mut all = Vec::new();
     for tile in &tiles {
@@ -107,13 +122,27 @@ pub fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(RecipeOf<Bloc
             let (operands, _) = packed_operands(&kernel, [a, b], packed);
             let Some(tile) = legalized(*tile, operands) else { continue };
             let kernel = Blocked { blocking: tile.blocking, ..kernel };
-            for split in splits(problem, &tile, operands, multiprocessors) {
+            for split in splits(problem, &tile, operands, gpu.multiprocessors) {
                 let recipe = RecipeOf { split, packed, ..RecipeOf::new(kernel) }.legalize(original);
-                all.push((recipe, time(problem, &recipe, &tile, device)));
+                all.push((recipe, time(problem, &recipe, &tile, gpu)));
             }
         }
     }
     all
+}
+
+/// The predicted microseconds of a recipe of `mma.sync` with other costs than the fitted ones, for a
+/// fit. `None` for other kernels.
+pub(super) fn mma_time(
+    problem: &Problem,
+    recipe: &RecipeOf<Blocked>,
+    costs: &MmaCosts,
+    gpu: &GpuDescription,
+) -> Option<f64> {
+    let MathInstruction::Mma(mma) = recipe.kernel.instruction else { return None };
+    let tiles = mma_tiles(mma, costs).into_iter().filter_map(|tile| legalized(tile, [OperandLayout::default(); 2]));
+    let tile = tiles.into_iter().find(|tile| tile.blocking == recipe.kernel.blocking)?;
+    Some(time(&row_major_problem(problem), recipe, &tile, gpu))
 }
 
 /// The layouts of the operands as passed to the kernel, and which of them are packed: those
@@ -254,8 +283,8 @@ mod tests {
         let tiles = tiles.chain(
             DMMA.iter().map(|&(mma, tile)| (Type::F64, Measured { instruction: MathInstruction::Dmma(mma), ..tile })),
         );
-        let mma = MathInstruction::Mma(Mma::F16);
-        for (ty, tile) in tiles.chain(MMA.iter().map(|&tile| (Type::F16, Measured { instruction: mma, ..tile }))) {
+        let mma = mma_tiles(Mma::F16, &MmaCosts::FITTED).into_iter().map(|tile| (Type::F16, tile));
+        for (ty, tile) in tiles.chain(mma) {
             let kernel = Blocked { aligned_16: [true; 3], ..Blocked::new(tile.instruction, ty, tile.blocking) };
             let bytes = kernel.build().unwrap().shared_bytes() + RESERVED;
             assert!(u64::from(tile.blocking.blocks) * bytes <= SM_BYTES, "{kernel}: {bytes} bytes each");
@@ -272,7 +301,7 @@ mod tests {
             let layouts = [row.transposed(), a.transposed(), row.transposed()];
             let transposed = Problem { m: n, n: m, layouts, ..problem };
             let [one, other] = [&problem, &transposed].map(|problem| {
-                let all = candidates(problem, 132).into_iter();
+                let all = candidates(problem, &GpuDescription::H200).into_iter();
                 all.map(|(recipe, time)| (recipe.split, recipe.packed, time)).collect::<Vec<_>>()
             });
             assert_eq!(one, other, "{ty}");

@@ -20,8 +20,8 @@ pub enum Plan {
 
 /// Chooses a plan from the families in the [registry](crate::registry).
 ///
-/// A family's heuristic comes first, then the least predicted time. The interpreter, and a GPU
-/// without either, get a plain kernel, whose only choice is the tile.
+/// The least predicted time decides. The interpreter, and a GPU for which no family has candidates,
+/// get a plain kernel, whose only choice is the tile.
 ///
 /// On an H200 (all three types of the tiling articles, 1024³ to 8192³) tile 32 is 7 to 15 % faster
 /// than 16 throughout. A tile mostly out of bounds wastes threads. So the tile is the smallest of
@@ -33,18 +33,18 @@ pub enum Plan {
 pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     match *caps {
         Caps::Cpu => Ok(Plan::Cpu),
-        Caps::Gpu { compute, .. } if !caps.runs_kernels() => Err(Error::Unsupported {
+        Caps::Gpu(GpuDescription { compute, .. }) if !caps.runs_kernels() => Err(Error::Unsupported {
             what: "a product".into(),
             ty: problem.ty,
             device: format!("a GPU of compute capability {}.{} (7.5 is the oldest)", compute.0, compute.1),
         }),
-        Caps::Gpu { compute, .. } if compute < min_compute_capability(problem.ty) => {
+        Caps::Gpu(GpuDescription { compute, .. }) if compute < min_compute_capability(problem.ty) => {
             let (ty, min) = (problem.ty, min_compute_capability(problem.ty));
             let needs = format!("({ty} needs {}.{})", min.0, min.1);
             let device = format!("a GPU of compute capability {}.{} {needs}", compute.0, compute.1);
             Err(Error::Unsupported { what: "a product".into(), ty, device })
         }
-        Caps::Gpu { .. } | Caps::Interp => {
+        Caps::Gpu(_) | Caps::Interp => {
             limits::check_kernel(problem)?;
             let side = problem.m.min(problem.n);
             let tile = if side > 16 {
@@ -55,9 +55,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
                 8
             };
             let recipe = match *caps {
-                Caps::Gpu { compute, multiprocessors } => {
-                    fastest(problem, &GpuDescription { compute, multiprocessors })
-                }
+                Caps::Gpu(gpu) => fastest(problem, &gpu),
                 _ => None,
             };
             let recipe = recipe.unwrap_or_else(|| Plain::new(PlainKind::Tiled, problem.ty, tile).into());
@@ -67,13 +65,12 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
     }
 }
 
-/// The recipe that a family's heuristic prefers, else the one with the least predicted time.
+/// The recipe with the least predicted time, of any family; the most promising one if no time can
+/// be predicted.
 fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<Recipe> {
-    let with_predicted_time = |Candidate { recipe, microseconds }: Candidate| Some((recipe, microseconds?));
-    GemmKernel::preferred(problem, gpu).or_else(|| {
-        let all = GemmKernel::candidates(problem, gpu).into_iter().filter_map(with_predicted_time);
-        all.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(recipe, _)| recipe)
-    })
+    let time = |candidate: &Candidate| candidate.microseconds.unwrap_or(f64::INFINITY);
+    let all = GemmKernel::candidates(problem, gpu).into_iter();
+    all.min_by(|a, b| time(a).total_cmp(&time(b))).map(|candidate| candidate.recipe)
 }
 
 #[cfg(test)]
@@ -92,7 +89,12 @@ mod tests {
         let tile = |m, n| {
             let (ty, accuracy) = (Type::F16, Accuracy::Full);
             let problem = Problem { ty, accuracy, m, n, k: 64, batches: 1, layouts };
-            match choose(&problem, &Caps::Gpu { compute: (7, 5), multiprocessors: 40 }).unwrap() {
+            match choose(
+                &problem,
+                &Caps::Gpu(GpuDescription { compute: (7, 5), multiprocessors: 40, ..GpuDescription::H200 }),
+            )
+            .unwrap()
+            {
                 Plan::Gpu(recipe) => recipe.kernel.tile(),
                 Plan::Cpu => [0; 2],
             }
@@ -102,7 +104,13 @@ mod tests {
         let (ty, accuracy) = (Type::F32, Accuracy::Full);
         let problem = Problem { ty, accuracy, m: 1, n: 1, k: 1, batches: 1, layouts };
         assert_eq!(choose(&problem, &Caps::Cpu).unwrap(), Plan::Cpu);
-        assert!(choose(&problem, &Caps::Gpu { compute: (6, 1), multiprocessors: 20 }).is_err());
+        assert!(
+            choose(
+                &problem,
+                &Caps::Gpu(GpuDescription { compute: (6, 1), multiprocessors: 20, ..GpuDescription::H200 })
+            )
+            .is_err()
+        );
     }
 
     #[test]
@@ -110,9 +118,9 @@ mod tests {
         let chosen = |ty, accuracy, side, aligned_16| {
             let layouts = [OperandLayout::new(Order2d::RowMajor, aligned_16); 3];
             let problem = Problem { ty, accuracy, m: side, n: side, k: 4096, batches: 1, layouts };
-            let all = candidates(&problem, 132);
+            let all = candidates(&problem, &GpuDescription::H200);
             assert!(accuracy == Accuracy::Tf32 || all.iter().all(|(recipe, _)| !recipe.name().contains("tf32")));
-            match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
+            match choose(&problem, &Caps::Gpu(GpuDescription::H200)).unwrap() {
                 Plan::Gpu(recipe) => recipe.name().starts_with("tf32_f32_"),
                 Plan::Cpu => false,
             }
@@ -138,7 +146,7 @@ mod tests {
         ] {
             let layouts = [OperandLayout::new(Order2d::RowMajor, true); 3];
             let problem = Problem { ty, accuracy: Accuracy::Full, m: side, n: side, k: side, batches: 1, layouts };
-            match choose(&problem, &Caps::Gpu { compute: (9, 0), multiprocessors: 132 }).unwrap() {
+            match choose(&problem, &Caps::Gpu(GpuDescription::H200)).unwrap() {
                 Plan::Gpu(recipe) => assert!(recipe.name().starts_with(fastest), "{}", recipe.name()),
                 Plan::Cpu => panic!("a GPU runs kernels"),
             }

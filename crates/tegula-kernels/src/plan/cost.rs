@@ -13,22 +13,16 @@
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
+use super::device::GpuDescription;
 use super::problem::Problem;
 use super::recipe::{RecipeOf, Split};
 use crate::blocked::{Blocked, Blocking, MathInstruction};
 use crate::split_k_reduction::ReductionSchedule;
 
-/// The properties of a GPU that the model uses.
-#[derive(Clone, Copy, Debug)]
-pub struct CostDevice {
-    /// SMs.
-    pub multiprocessors: u32,
-}
-
 /// Floating-point operations per microsecond and SM, f32: 64.5 TFLOP/s on 132 SMs.
 const RATE: f64 = 64.5e6 / 132.0;
-/// Bytes per microsecond of device memory that tiled kernels reach.
-const MEMORY: f64 = 4.0e6;
+/// The fraction of the memory bandwidth that tiled kernels reach.
+const MEMORY: f64 = 0.8136;
 /// The fraction of the memory time that is not hidden, and the microseconds of it that this applies
 /// to.
 const UNHIDDEN: f64 = 0.765;
@@ -80,20 +74,26 @@ pub(super) struct Measured {
     pub copies: f64,
     /// Fixed microseconds of each wave.
     pub fixed: f64,
+    /// The fraction by which the step time grows for tiles that are mostly out of bounds.
+    pub edge: f64,
 }
 
 /// The predicted microseconds of a product by a recipe, with a row-major C.
-pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Measured, device: CostDevice) -> f64 {
+pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Measured, gpu: &GpuDescription) -> f64 {
     let kernel = recipe.kernel;
     let Blocking { block: [bm, bn, bk], blocks, .. } = kernel.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let work_tiles = tiles as f64 * problem.batches as f64;
     let k_steps = problem.k.div_ceil(bk as usize) as f64;
     let work = f64::from(bm) * f64::from(bn) * f64::from(bk) * 2.0;
-    let math_time = layout_slowdown(&kernel) * work / (RATE * relative_rate(problem.ty, measured.instruction));
+    // The fraction of a tile within bounds, on average.
+    let filled = [(problem.m, bm), (problem.n, bn)]
+        .map(|(extent, tile)| extent as f64 / (extent.div_ceil(tile as usize).max(1) as f64 * f64::from(tile)));
+    let edge = 1.0 + measured.edge * (1.0 - 2.0 * filled[0].min(filled[1])).max(0.0).sqrt();
+    let math_time = edge * layout_slowdown(&kernel) * work / (RATE * relative_rate(problem.ty, measured.instruction));
     let copies = measured.copies * copies(&kernel, problem.ty);
     let store = store(&kernel, problem.ty);
-    let (resident, multiprocessors) = (f64::from(blocks), f64::from(device.multiprocessors));
+    let (resident, multiprocessors) = (f64::from(blocks), f64::from(gpu.multiprocessors));
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
     // Copies are issued `stages − 1` steps ahead, which hides a part of the latency.
@@ -139,7 +139,7 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
             )
         }
     };
-    let memory = ((m * k + k * n + m * n) * batches + partial_sums) * size / MEMORY;
+    let memory = ((m * k + k * n + m * n) * batches + partial_sums) * size / gpu.memory(MEMORY);
     let reduction = if partial_sums > 0.0 {
         REDUCTION_LAUNCH + reduction_latency + 2.0 * partial_sums * size / PARTIAL_SUMS
     } else {

@@ -25,12 +25,7 @@ pub enum Caps {
     /// The kernel interpreter.
     Interp,
     /// A GPU.
-    Gpu {
-        /// Compute capability, major and minor.
-        compute: (u32, u32),
-        /// SMs.
-        multiprocessors: u32,
-    },
+    Gpu(GpuDescription),
 }
 
 impl Caps {
@@ -39,16 +34,35 @@ impl Caps {
         match *self {
             Caps::Cpu => false,
             Caps::Interp => true,
-            Caps::Gpu { compute, .. } => compute >= MIN_COMPUTE_CAPABILITY,
+            Caps::Gpu(gpu) => gpu.compute >= MIN_COMPUTE_CAPABILITY,
         }
     }
 }
 
-/// The GPU properties that the choice of a kernel depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The GPU properties that the choice of a kernel depends on, as the driver reports them. The name
+/// of the GPU is not among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GpuDescription {
     /// Compute capability, major and minor.
     pub compute: (u32, u32),
     /// SMs.
     pub multiprocessors: u32,
+    /// Peak bandwidth of device memory in megabytes (10^6) per second.
+    pub memory_bandwidth: u32,
+    /// Bytes of the L2 cache.
+    pub l2_bytes: u32,
+}
+
+impl GpuDescription {
+    /// H100 SXM5 with 80 GB.
+    pub const H100: GpuDescription =
+        GpuDescription { compute: HOPPER, multiprocessors: 132, memory_bandwidth: 3_352_320, l2_bytes: 52_428_800 };
+    /// H200 SXM5, on which most costs were measured.
+    pub const H200: GpuDescription =
+        GpuDescription { compute: HOPPER, multiprocessors: 132, memory_bandwidth: 4_916_736, l2_bytes: 62_914_560 };
+
+    /// Bytes per microsecond that kernels read and write at most: `efficiency` of the peak.
+    pub(super) fn memory(&self, efficiency: f64) -> f64 {
+        f64::from(self.memory_bandwidth) * efficiency
+    }
 }

@@ -31,7 +31,10 @@ const fn of([rows, cols]: [u32; 2], consumers: u32, stages: u32) -> Pipeline {
 /// matrices B: one for each of `sizes`, the rows of the groups.
 pub fn grouped_kernel(problem: &Problem, sizes: &[usize], caps: &Caps) -> Option<Hopper> {
     let Problem { ty, m, n, k, layouts: [a, b, c], .. } = *problem;
-    let &Caps::Gpu { compute: HOPPER, multiprocessors } = caps else { return None };
+    let Caps::Gpu(gpu) = caps else { return None };
+    if gpu.compute != HOPPER {
+        return None;
+    }
     let tma_compatible = [a, b, c].map(|layout| layout.aligned_16 && layout.tma_compatible);
     let is_supported = Wgmma::supports(ty)
         && Hopper::accepts(a.order, tma_compatible[0])
@@ -44,7 +47,7 @@ pub fn grouped_kernel(problem: &Problem, sizes: &[usize], caps: &Caps) -> Option
     let time = |(pipeline, step): &(Pipeline, f64)| {
         let [rows, cols, depth] = pipeline.tile.map(|extent| extent as usize);
         let tiles_m: usize = sizes.iter().map(|size| size.div_ceil(rows)).sum();
-        let waves = (tiles_m * n.div_ceil(cols)).div_ceil(multiprocessors.max(1) as usize);
+        let waves = (tiles_m * n.div_ceil(cols)).div_ceil(gpu.multiprocessors.max(1) as usize);
         let store = STORE * (rows * cols) as f64 / (128.0 * 256.0);
         waves as f64 * (k.div_ceil(depth) as f64 * step + TILE_START + store)
     };
@@ -59,9 +62,9 @@ mod tests {
     use tegula_ir::Order2d;
 
     use super::*;
-    use crate::plan::OperandLayout;
+    use crate::plan::{GpuDescription, OperandLayout};
 
-    const H200: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
+    const H200: Caps = Caps::Gpu(GpuDescription::H200);
 
     fn chosen(
         ty: Type,
@@ -91,7 +94,7 @@ mod tests {
     fn grouped_kernel_rejects_unsupported_problems() {
         let (row, sizes) = (OperandLayout::new(Order2d::RowMajor, true), [100; 4]);
         let one = |ty, layouts, caps: &Caps| chosen(ty, &sizes, [256, 256], layouts, caps);
-        let old = Caps::Gpu { compute: (8, 0), multiprocessors: 108 };
+        let old = Caps::Gpu(GpuDescription { compute: (8, 0), multiprocessors: 108, ..GpuDescription::H200 });
         assert!(one(Type::F16, [row; 3], &H200).is_some());
         assert!(one(Type::F32, [row; 3], &H200).is_none());
         assert!([old, Caps::Interp, Caps::Cpu].iter().all(|caps| one(Type::F16, [row; 3], caps).is_none()));

@@ -1,7 +1,7 @@
 //! The legal candidates for a product, which `tegula tune` times.
 
 use super::choose::choose;
-use super::device::{Caps, GpuDescription};
+use super::device::Caps;
 use super::legalize::Candidate;
 use super::problem::Problem;
 use crate::plain::{Plain, PlainKind};
@@ -10,11 +10,11 @@ use crate::registry::GemmKernel;
 /// The distinct legal recipes for a product on a GPU. Those without a predicted time are ordered by
 /// promise. Empty for other devices, and for problems that [`choose`](super::choose()) rejects.
 pub fn legal(problem: &Problem, caps: &Caps) -> Vec<Candidate> {
-    let Caps::Gpu { compute, multiprocessors } = *caps else { return Vec::new() };
+    let Caps::Gpu(gpu) = caps else { return Vec::new() };
     if choose(problem, caps).is_err() {
         return Vec::new();
     }
-    let mut all = GemmKernel::candidates(problem, &GpuDescription { compute, multiprocessors });
+    let mut all = GemmKernel::candidates(problem, gpu);
     if all.is_empty() {
         let plain = [32, 16, 8].map(|tile| Plain::new(PlainKind::Tiled, problem.ty, tile).into());
         all.extend(plain.map(|recipe| Candidate { recipe, microseconds: None }));
@@ -31,7 +31,7 @@ mod tests {
     use tegula_ir::Order2d;
 
     use super::*;
-    use crate::plan::{OperandLayout, Plan, choose};
+    use crate::plan::{GpuDescription, OperandLayout, Plan, choose};
 
     #[test]
     fn legal_contains_the_choice_and_names_are_unique() {
@@ -46,7 +46,7 @@ mod tests {
                         OperandLayout::new(order, aligned_16),
                     ];
                     let problem = Problem { ty, accuracy: Default::default(), m, n, k, batches: 1, layouts };
-                    let caps = Caps::Gpu { compute, multiprocessors: 132 };
+                    let caps = Caps::Gpu(GpuDescription { compute, ..GpuDescription::H200 });
                     let all = legal(&problem, &caps);
                     let Plan::Gpu(chosen) = choose(&problem, &caps).unwrap() else { panic!("a GPU runs kernels") };
                     assert!(all.iter().any(|candidate| candidate.recipe == chosen), "{problem:?}: {chosen:?}");
@@ -62,7 +62,11 @@ mod tests {
     fn legal_is_empty_for_other_devices_and_rejected_products() {
         let (accuracy, layouts) = Default::default();
         let problem = Problem { ty: Type::F32, accuracy, m: 64, n: 64, k: 64, batches: 1, layouts };
-        for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu { compute: (6, 1), multiprocessors: 20 }] {
+        for caps in [
+            Caps::Cpu,
+            Caps::Interp,
+            Caps::Gpu(GpuDescription { compute: (6, 1), multiprocessors: 20, ..GpuDescription::H200 }),
+        ] {
             assert!(legal(&problem, &caps).is_empty());
         }
     }

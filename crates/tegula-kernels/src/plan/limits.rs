@@ -44,7 +44,7 @@ mod tests {
     use tegula_core::element::Type;
 
     use super::*;
-    use crate::plan::{Caps, choose};
+    use crate::plan::{Caps, GpuDescription, choose};
 
     #[test]
     fn check_kernel_limits_extents_except_on_the_cpu() {
@@ -53,7 +53,7 @@ mod tests {
             Problem { ty: Type::F32, accuracy, m, n, k, batches, layouts }
         };
         let large = EXTENT + 1;
-        for caps in [Caps::Interp, Caps::Gpu { compute: (9, 0), multiprocessors: 132 }] {
+        for caps in [Caps::Interp, Caps::Gpu(GpuDescription::H200)] {
             assert!(choose(&problem(EXTENT, 1, EXTENT, 1), &caps).is_ok());
             for (name, sizes) in [
                 ("m is", problem(large, 1, 1, 1)),

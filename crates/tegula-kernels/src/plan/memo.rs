@@ -49,7 +49,7 @@ mod tests {
     use tegula_core::element::Type;
 
     use super::*;
-    use crate::plan::{UNTUNED, choose};
+    use crate::plan::{GpuDescription, UNTUNED, choose};
 
     fn problem(m: usize, ty: Type) -> Problem {
         Problem { ty, accuracy: Default::default(), m, n: 64, k: 64, batches: 1, layouts: Default::default() }
@@ -60,7 +60,7 @@ mod tests {
         let mut memo = PlanCache::default();
         for _ in 0..2 {
             for (m, ty) in [(64, Type::F32), (9, Type::F32), (1, Type::F32), (64, Type::F64)] {
-                for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu { compute: (9, 0), multiprocessors: 132 }] {
+                for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu(GpuDescription::H200)] {
                     let problem = problem(m, ty);
                     assert_eq!(lookup(&mut memo, &problem, &caps, &UNTUNED).unwrap(), choose(&problem, &caps).unwrap());
                 }
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn plan_cache_omits_errors_and_is_bounded() {
         let mut memo = PlanCache::default();
-        let old = Caps::Gpu { compute: (6, 0), multiprocessors: 132 };
+        let old = Caps::Gpu(GpuDescription { compute: (6, 0), ..GpuDescription::H200 });
         assert!(lookup(&mut memo, &problem(8, Type::F32), &old, &UNTUNED).is_err());
         assert!(memo.is_empty());
         for m in 0..3 * MAX_PLANS {

@@ -6,17 +6,23 @@ mod choose;
 mod cost;
 pub(crate) mod device;
 pub mod explain;
+#[doc(hidden)]
+pub mod fit;
+mod fitted;
 pub(crate) mod groups;
 pub(crate) mod hopper;
+mod hopper_costs;
 mod launches;
 mod legal;
 mod legalize;
 pub mod limits;
 mod memo;
+mod mma_costs;
 pub(crate) mod problem;
 pub(crate) mod recipe;
 pub(crate) mod skinny;
 mod tuned;
+mod vector_costs;
 
 pub use choose::{Plan, choose};
 pub use device::{Caps, GpuDescription};

@@ -1,13 +1,17 @@
 //! Candidates for a C of few rows or columns, which read the large operand once, at memory
 //! bandwidth.
 //!
-//! Configurations measured on an H200 have a predicted time; of the others only the order is known.
+//! For 4-byte and 8-byte types, configurations measured on an H200 have a predicted time; of the
+//! others only the order is known. For shorter types all have one, by a model of loads and
+//! instructions.
 
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
+use super::device::GpuDescription;
 use super::problem::Problem;
 use super::recipe::{RecipeOf, Split};
+use super::vector_costs::VectorCosts;
 use crate::vector::Vector;
 
 /// The maximum shorter side of a skinny C.
@@ -100,7 +104,7 @@ const WORDS_SINGLE_ALONG_K: [Measured; 2] =
 const DOUBLES_SINGLE_ALONG_K: [Measured; 1] = [of([1, 2, 8, 32, 8], 1.0, 4.20, 3.4)];
 
 /// The candidates of measured configurations for a product, with predicted microseconds.
-pub(crate) fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(RecipeOf<Vector>, f64)> {
+pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(RecipeOf<Vector>, f64)> {
     let Some(Skinny { swapped, rows, along_k, aligned_16 }) = Skinny::of(problem) else { return Vec::new() };
     let table: &[Measured] = match (problem.ty, aligned_16, along_k) {
         (Type::F32 | Type::I32, true, false) => &WORDS,
@@ -111,8 +115,10 @@ pub(crate) fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe
         (Type::F64, true, true) => &DOUBLES_ALONG_K,
         (Type::F64, false, false) => &DOUBLES_SINGLE,
         (Type::F64, false, true) => &DOUBLES_SINGLE_ALONG_K,
-        // Not measured.
-        (Type::F16 | Type::BF16 | Type::I8, ..) => &[],
+        (Type::F16 | Type::BF16 | Type::I8, ..) => {
+            let all = heuristic_candidates(problem, gpu);
+            return all.map(|recipe| (recipe, vector_time(problem, &recipe, &VectorCosts::FITTED, gpu))).collect();
+        }
         (Type::U8 | Type::U32 | Type::I64 | Type::U64 | Type::Pred, ..) => &[],
     };
     let mut all = Vec::new();
@@ -120,14 +126,14 @@ pub(crate) fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe
         let [rows, cols, threads_n, threads_k, load_depth] = measured.shape;
         let vector = Vector { aligned_16, ..Vector::new(problem.ty, rows, cols, [threads_n, threads_k], load_depth) };
         let blocks = blocks(problem, &vector);
-        let target = measured.blocks_per_sm * f64::from(multiprocessors);
+        let target = measured.blocks_per_sm * f64::from(gpu.multiprocessors);
         let splits = if blocks >= SUFFICIENT * target { 1 } else { (target / blocks).round() as usize };
         let splits = splits.min(problem.k.div_ceil(vector.step() as usize)).max(1) as u32;
         let whole = (!SPLIT_K_ONLY.contains(&measured.shape)).then_some(Split::Whole);
         let split = (splits > 1).then_some(Split::SplitK(splits));
         for split in whole.into_iter().chain(split) {
             let recipe = RecipeOf { swapped, split, ..RecipeOf::new(vector) };
-            all.push((recipe, time(problem, measured, blocks, split, multiprocessors)));
+            all.push((recipe, time(problem, measured, blocks, split, gpu)));
         }
     }
     all
@@ -135,14 +141,15 @@ pub(crate) fn candidates(problem: &Problem, multiprocessors: u32) -> Vec<(Recipe
 
 /// All candidates, the most promising first: each kernel with split-K to two blocks per SM, one,
 /// and four.
-pub(crate) fn heuristic_candidates(problem: &Problem, multiprocessors: u32) -> impl Iterator<Item = RecipeOf<Vector>> {
+pub(crate) fn heuristic_candidates(problem: &Problem, gpu: &GpuDescription) -> impl Iterator<Item = RecipeOf<Vector>> {
     let skinny = Skinny::of(problem).into_iter();
     skinny.flat_map(move |Skinny { swapped, rows, along_k, aligned_16 }| {
         let variants = Vector::shapes(problem.ty, rows, along_k, aligned_16).into_iter();
         variants.flat_map(move |vector| {
             let k_steps = problem.k.div_ceil(vector.step() as usize).max(1);
             [2, 1, 4].map(|blocks_per_sm| {
-                let splits = (f64::from(blocks_per_sm * multiprocessors) / blocks(problem, &vector)).ceil() as usize;
+                let splits =
+                    (f64::from(blocks_per_sm * gpu.multiprocessors) / blocks(problem, &vector)).ceil() as usize;
                 RecipeOf { swapped, split: Split::split_k(splits.min(k_steps) as u32), ..RecipeOf::new(vector) }
             })
         })
@@ -175,16 +182,70 @@ fn blocks(problem: &Problem, vector: &Vector) -> f64 {
     (blocks_n as f64 * problem.batches as f64).max(1.0)
 }
 
+/// The predicted microseconds for 16-bit and 8-bit types.
+///
+/// A smooth maximum of three times: of device memory, of the loads in flight of an SM (their bytes
+/// per latency), and of the instructions of an SM, which are counted per element of B and per
+/// multiply-add.
+pub(super) fn vector_time(
+    problem: &Problem,
+    recipe: &RecipeOf<Vector>,
+    costs: &VectorCosts,
+    gpu: &GpuDescription,
+) -> f64 {
+    let (kernel, splits) = (&recipe.kernel, if let Split::SplitK(splits) = recipe.split { splits } else { 1 });
+    let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
+    let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
+    let class = usize::from(size < 2.0) * 4 + usize::from(kernel.transposed()) * 2 + usize::from(kernel.aligned_16);
+    let multiprocessors = f64::from(gpu.multiprocessors);
+    let threads = f64::from(kernel.threads_n * kernel.threads_k);
+    // Blocks of the busiest SM, and those resident at a time.
+    let blocks = (blocks(problem, kernel) * f64::from(splits) / multiprocessors).ceil();
+    let resident = blocks.min((MAX_THREADS / threads).floor()).min(f64::from(kernel.blocks()));
+    let step = f64::from(kernel.step());
+    let steps_of_k = (k / f64::from(splits) / step).ceil() * step;
+    let elements = f64::from(kernel.threads_n * kernel.cols) * steps_of_k;
+    let in_flight = resident * threads * f64::from(kernel.load_depth * kernel.cols) * size;
+    let memory = (m * k + k * n + m * n) * batches * size / gpu.memory(costs.memory);
+    let loads = blocks * elements * size * costs.latency[class] / in_flight;
+    let work = costs.element[class] + costs.multiply_add[class] * f64::from(kernel.rows);
+    // Each block copies its rows of A to shared memory.
+    let staged = costs.stage * f64::from(kernel.rows) * steps_of_k;
+    let instructions = blocks * (elements * work + staged) / LANES;
+    let bounds = [memory, loads, instructions];
+    let time = bounds.map(|time| time.powi(VECTOR_NORM)).iter().sum::<f64>().powf(1.0 / f64::from(VECTOR_NORM));
+    let waves = (blocks / resident).ceil();
+    let reduction = match splits {
+        1 => 0.0,
+        _ => {
+            REDUCTION_LAUNCH
+                + SPLIT * f64::from(splits)
+                + 2.0 * m * n * batches * f64::from(splits) * 4.0 / PARTIAL_SUMS
+        }
+    };
+    // Partial sums of a block's threads along k.
+    let fold = costs.fold * f64::from(kernel.threads_k.ilog2() * kernel.rows * kernel.cols) * threads / LANES;
+    costs.start + costs.wave * waves + fold * blocks + time + reduction
+}
+
+/// Lanes of an SM times clocks per microsecond, in units of an instruction's cost.
+const LANES: f64 = 128.0 * 1755.0;
+/// The most threads of an SM.
+const MAX_THREADS: f64 = 2048.0;
+/// The exponent of the norm that approximates the maximum.
+const VECTOR_NORM: i32 = 4;
+
 /// The predicted microseconds: the memory time at the rate that the blocks reach, plus launches,
 /// prologue and reduction.
-fn time(problem: &Problem, measured: &Measured, blocks: f64, split: Split, multiprocessors: u32) -> f64 {
+fn time(problem: &Problem, measured: &Measured, blocks: f64, split: Split, gpu: &GpuDescription) -> f64 {
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
     let splits = if let Split::SplitK(splits) = split { f64::from(splits) } else { 1.0 };
-    let multiprocessors = f64::from(multiprocessors);
+    let multiprocessors = f64::from(gpu.multiprocessors);
     let saturation = (blocks * splits / (SUFFICIENT * measured.blocks_per_sm * multiprocessors)).min(1.0);
     // The second block of an SM adds less bandwidth than the first.
-    let rate = 1e6 * measured.rate * saturation.powf(1.0 / measured.blocks_per_sm);
+    let rate = 1e6 * measured.rate * f64::from(gpu.memory_bandwidth) / f64::from(GpuDescription::H200.memory_bandwidth)
+        * saturation.powf(1.0 / measured.blocks_per_sm);
     let memory = (m * k + k * n + m * n) * batches * size / rate;
     let [_, _, threads_n, threads_k, _] = measured.shape;
     let waves = blocks * splits * f64::from(threads_n * threads_k) / (THREADS * multiprocessors);
@@ -200,7 +261,7 @@ mod tests {
     use crate::GemmKernel;
     use crate::plan::{Caps, OperandLayout, Plan, Recipe, choose};
 
-    const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
+    const CAPS: Caps = Caps::Gpu(GpuDescription::H200);
 
     fn problem(ty: Type, [m, n, k]: [usize; 3], b: Order2d, aligned_16: bool) -> Problem {
         let row = OperandLayout::new(Order2d::RowMajor, aligned_16);
@@ -297,7 +358,7 @@ mod tests {
                 wrong.push(format!("{ty} {shape:?} {b:?}: {name}, not {fastest:?}"));
             }
             let Some((one, known)) = timed else { continue };
-            let all = candidates(&problem, 132).into_iter();
+            let all = candidates(&problem, &GpuDescription::H200).into_iter();
             let times: Vec<_> =
                 all.filter_map(|(recipe, time)| (shown(&recipe.kernel, recipe.split) == one).then_some(time)).collect();
             if times.iter().all(|time| (time / known - 1.0).abs() > 0.05) {
@@ -317,7 +378,7 @@ mod tests {
                 let wide = problem(ty, [rows, 3000, 500], b, aligned_16);
                 let [x, y, z] = wide.layouts.map(OperandLayout::transposed);
                 let tall = Problem { m: wide.n, n: wide.m, layouts: [y, x, z], ..wide };
-                let (wide, tall) = (candidates(&wide, 132), candidates(&tall, 132));
+                let (wide, tall) = (candidates(&wide, &GpuDescription::H200), candidates(&tall, &GpuDescription::H200));
                 assert_eq!(wide.len(), tall.len());
                 for ((a, time), (b, same)) in wide.into_iter().zip(tall) {
                     assert_eq!((RecipeOf { swapped: true, ..a }, time), (b, same));
@@ -329,14 +390,9 @@ mod tests {
     }
 
     #[test]
-    fn skinny_unmeasured_candidates_keep_their_order() {
-        for ty in [Type::F16, Type::BF16, Type::I8] {
-            let problem = problem(ty, [3, 4096, 4096], Order2d::RowMajor, true);
-            assert!(candidates(&problem, 132).is_empty());
-            let first = heuristic_candidates(&problem, 132).next().unwrap().legalize(problem.layouts);
-            let caps = Caps::Gpu { compute: (8, 0), multiprocessors: 132 };
-            assert_eq!(choose(&problem, &caps).unwrap(), Plan::Gpu(first.map(GemmKernel::Vector)));
-        }
-        assert!(heuristic_candidates(&problem(Type::F32, [17, 17, 17], Order2d::RowMajor, true), 132).next().is_none());
+    fn skinny_candidates_need_few_rows() {
+        let problem = |rows| problem(Type::F32, [rows, 17, 17], Order2d::RowMajor, true);
+        assert!(heuristic_candidates(&problem(16), &GpuDescription::H200).next().is_some());
+        assert!(heuristic_candidates(&problem(17), &GpuDescription::H200).next().is_none());
     }
 }

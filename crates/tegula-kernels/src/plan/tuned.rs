@@ -348,8 +348,9 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::GpuDescription;
 
-    const CAPS: Caps = Caps::Gpu { compute: (9, 0), multiprocessors: 132 };
+    const CAPS: Caps = Caps::Gpu(GpuDescription::H200);
 
     fn key() -> TuningKey {
         let (gpu, driver, tegula) = ("NVIDIA H200".into(), "580.159".into(), "1.2.3".into());
@@ -502,10 +503,21 @@ mod tests {
         let (other, _) = another(&one);
         tuned.insert(one, entry(other.name()));
         // A GPU without asynchronous copies, an unsupported GPU, and other devices.
-        for caps in [Caps::Gpu { compute: (7, 5), multiprocessors: 40 }, Caps::Cpu, Caps::Interp] {
+        for caps in [
+            Caps::Gpu(GpuDescription { compute: (7, 5), multiprocessors: 40, ..GpuDescription::H200 }),
+            Caps::Cpu,
+            Caps::Interp,
+        ] {
             assert_eq!(tuned.choose(&one, &caps).unwrap(), choose(&one, &caps).unwrap());
         }
-        assert!(tuned.choose(&one, &Caps::Gpu { compute: (6, 1), multiprocessors: 20 }).is_err());
+        assert!(
+            tuned
+                .choose(
+                    &one,
+                    &Caps::Gpu(GpuDescription { compute: (6, 1), multiprocessors: 20, ..GpuDescription::H200 })
+                )
+                .is_err()
+        );
     }
 
     #[test]

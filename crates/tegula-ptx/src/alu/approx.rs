@@ -1,8 +1,8 @@
 //! Approximate functions: `rcp.approx`, `sin.approx`, `ex2.approx`, `div.full`, …
 //!
-//! They are computed in `f64` and rounded, which is within the documented errors. Quotients are
-//! products with a rounded reciprocal, as on an H100. Special values follow the tables of the PTX
-//! ISA.
+//! They are computed in `f64` and rounded, which is within the documented error bounds. Quotients
+//! are products with a rounded reciprocal, as on an H100. Results for special values (zero,
+//! infinity, NaN) follow the tables of the PTX ISA.
 
 use super::half::{HalfType, flush_f16};
 use super::lanes::{map, map_halves};
@@ -96,7 +96,7 @@ impl Approximate {
         }
     }
 
-    /// Applies a function to a number, with the flushes of `ftz`.
+    /// Applies a function to an `f32`; with `ftz`, flushes subnormal operands and results.
     fn f32(&self, a: u64, function: impl Fn(f32) -> f32) -> u64 {
         let a = f32::from_bits(a as u32);
         let result = if self.ftz { single::flush(function(single::flush(a))) } else { function(a) };
@@ -116,7 +116,7 @@ impl Approximate {
         }
     }
 
-    /// `approx.ftz.f64`: reads and writes only the high words.
+    /// `approx.ftz.f64`: reads and writes only the high 32 bits of each number.
     fn high_word(&self, a: u64) -> u64 {
         const SUBNORMAL: u64 = 0x7ff0 << 48;
         const NAN: u64 = 0x7fff_ffff << 32;
@@ -126,7 +126,7 @@ impl Approximate {
         if result.is_nan() {
             return NAN;
         }
-        // To nearest; a carry into the exponent is right.
+        // Rounds to nearest; a carry out of the fraction correctly increments the exponent.
         flush(result.to_bits() + (1 << 31)) & !u64::from(u32::MAX)
     }
 }

@@ -110,7 +110,7 @@ impl Bits {
     }
 }
 
-/// The position of the most significant bit that differs from the sign, or all ones.
+/// `bfind`: the position of the highest bit that differs from the sign bit; all ones if none.
 fn find(a: u64, width: u32, signed: bool, shift_amount: bool) -> u32 {
     let mask = low(width);
     let negative = signed && a >> (width - 1) & 1 == 1;
@@ -122,7 +122,8 @@ fn find(a: u64, width: u32, signed: bool, shift_amount: bool) -> u32 {
     }
 }
 
-/// The position of the n-th set bit from a position on, upwards or downwards, or all ones.
+/// `fns`: the position of the n-th set bit from `base`, downwards for a negative `offset`. All ones
+/// if it does not exist.
 fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     let is_set = |position: &u32| mask >> position & 1 == 1;
     let n = offset.unsigned_abs() as usize;
@@ -137,12 +138,13 @@ fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
 
 /// A position or a length of `bfe` and `bfi`.
 ///
-/// The PTX ISA takes the low 8 bits. The instructions on 64 bits take all, as measured on an H100.
+/// The PTX ISA specifies the low 8 bits. The 64-bit instructions use all bits, as measured on an
+/// H100.
 fn position(operand: u64, width: u32) -> u32 {
     if width == 64 { (operand as u32).min(64) } else { u32::from(operand as u8) }
 }
 
-/// `bfe`: a field of bits, filled up with its sign.
+/// `bfe`: a bit field, zero- or sign-extended.
 fn extract(a: u64, at: u32, count: u32, width: u32, signed: bool) -> u64 {
     let sign_at = (at + count).saturating_sub(1).min(width - 1);
     let sign = signed && count > 0 && a >> sign_at & 1 == 1;
@@ -151,7 +153,7 @@ fn extract(a: u64, at: u32, count: u32, width: u32, signed: bool) -> u64 {
     if sign { (extracted | !field) & low(width) } else { extracted }
 }
 
-/// `bfi`: `b` with its bits from a position on replaced by the lowest bits of `a`.
+/// `bfi`: `b`, with `count` bits from position `at` replaced by the lowest bits of `a`.
 fn insert(a: u64, b: u64, at: u32, count: u32) -> u64 {
     let field = low(count).checked_shl(at).unwrap_or(0);
     b & !field | a.checked_shl(at).unwrap_or(0) & field
@@ -167,13 +169,14 @@ fn extend(a: u32, n: u32, signed: bool, clamp: bool) -> u32 {
     }
 }
 
-/// `bmsk`: `count` ones from a position on.
+/// `bmsk`: a mask of `count` ones from position `at`.
 fn field_mask(at: u32, count: u32, clamp: bool) -> u32 {
     let (at, count) = if clamp { (at.min(32), count.min(32)) } else { (at % 32, count % 32) };
     (low(count) << at) as u32
 }
 
-/// A dot product of parts of `a`, of `bits` each, with bytes of `b`, plus `c`.
+/// `dp2a`, `dp4a`: the dot product of `count` parts of `a`, `bits` bits each, with bytes of `b`,
+/// plus `c`.
 #[inline(always)]
 fn dot(a: u64, b: u64, c: u64, signed: [bool; 2], bits: u32, count: u32) -> u64 {
     let part = |value: u64, n: u32, bits: u32, signed: bool| {

@@ -1,7 +1,7 @@
 //! Comparisons: `setp`, `set`, and `testp`.
 //!
-//! A comparison is a set of relations: `le` is "less or equal", `neu` is "less, greater or
-//! unordered". The relation of two values is computed once for all comparisons.
+//! A comparison is a set of relations: `le` is {less, equal}, `neu` is {less, greater, unordered}.
+//! It is true if the relation of the two values is in the set.
 
 use super::half::flush_f16;
 use super::lanes::map;
@@ -32,7 +32,7 @@ pub(super) const FORMS: &[Form] = &[
 /// A comparison, or a test of a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Compare {
-    /// The relations for which it is true.
+    /// The set of relations for which it is true, as a bit mask.
     relations: u64,
     ty: ScalarType,
     ftz: bool,
@@ -40,14 +40,14 @@ pub(super) struct Compare {
     result: Target,
 }
 
-/// What the result is written as.
+/// The form of the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Target {
-    /// A predicate and its complement, or those of a pair.
+    /// `setp`: a predicate and its complement; for a pair, one predicate for each half.
     Predicates,
-    /// The value for "true"; 0 for "false".
+    /// `set`: this value for true, 0 for false.
     Value(u64),
-    /// A test of a property of one number.
+    /// `testp`: a predicate.
     Property,
 }
 
@@ -112,7 +112,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     let bits_only = matches!(ty, B16 | B32 | B64) && !words.has("eq") && !words.has("ne");
     let unordered = relations & UNORDERED != 0 || words.has("num");
     if unsigned && !matches!(ty, U16 | U32 | U64) || bits_only || unordered && !ty.is_float() {
-        return Err(format!("the comparison does not go with type \".{}\"", ty.name()));
+        return Err(format!("the comparison does not support type \".{}\"", ty.name()));
     }
     let (result, destinations) = match (words.opcode, first, ty) {
         ("setp", _, F16 | Bf16) => (Target::Predicates, vec![Pred]),
@@ -173,7 +173,7 @@ impl Compare {
         }
     }
 
-    /// Compares in each lane, halves of pairs after a shift.
+    /// Compares in each lane, after a right shift by `shift` bits that selects the half of a pair.
     fn compare(&self, sources: &[&Lanes], out: &mut [u64], shift: u32) {
         let f16 = |bits: u64| {
             let bits = (bits >> shift) as u16;
@@ -227,7 +227,7 @@ impl Compare {
 mod tests {
     use super::super::testing::{check, decode, eval, eval_full, floats, integers};
 
-    /// What the ISA says of a comparison: for ordered operands, and for NaN.
+    /// The result of a comparison by the PTX ISA: for ordered operands, and for NaN.
     fn float_comparison(name: &str, a: f64, b: f64) -> bool {
         let nan = a.is_nan() || b.is_nan();
         match name {
@@ -356,7 +356,7 @@ mod tests {
     fn comparisons_that_do_not_go_with_the_type_are_rejected() {
         for spelling in ["setp.lo.s32", "setp.lt.b32", "setp.ltu.u32", "setp.num.s64", "setp.hs.f32"] {
             let reason = decode(spelling, 2).unwrap().unwrap_err();
-            assert!(reason.contains("does not go with type"), "{spelling}: {reason}");
+            assert!(reason.contains("does not support type"), "{spelling}: {reason}");
         }
         assert_eq!(decode("setp.eq.f16", 2).unwrap().unwrap().signature().destinations.len(), 1);
         assert_eq!(decode("setp.eq.f16x2", 2).unwrap().unwrap().signature().destinations.len(), 2);

@@ -1,5 +1,5 @@
-//! Spellings of arithmetic instructions that compilers write: NVRTC for `sm_75` to `sm_120a`, with
-//! and without fast math, and Tegula's own printer.
+//! Arithmetic instructions that compilers emit, as opcode and modifiers: NVRTC for `sm_75` to
+//! `sm_120a`, with and without fast math, and Tegula's own printer.
 
 /// Spellings by their number of source operands.
 pub(super) const COMPILED: &[(usize, &str)] = &[

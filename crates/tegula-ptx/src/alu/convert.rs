@@ -1,7 +1,7 @@
 //! `cvt` between scalar types.
 //!
-//! A floating-point source becomes `f64`, which is exact. An integer becomes `f64` too. If it has
-//! more than 53 bits, it is rounded to [odd], so that the second rounding is right.
+//! All sources are converted to `f64` first. This is exact, except for an integer of more than 53
+//! bits: it is rounded to [odd], so that the second rounding has the right result.
 
 use super::lanes::map;
 use super::narrow::{Format, Rounding, bf16_value, f16_value, odd};
@@ -28,9 +28,9 @@ pub(super) struct Convert {
     ftz: bool,
     saturates: bool,
     relu: bool,
-    /// Whether numbers that are too large become the largest finite one.
+    /// `satfinite`: whether results that are too large become the largest finite number.
     finite: bool,
-    /// Bits to which a signed integer is extended.
+    /// Width in bits to which a signed integer result is extended.
     width: u32,
 }
 
@@ -67,7 +67,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     Ok(Arithmetic::new(Operation::Convert(convert), to, [from]))
 }
 
-/// Why a combination of types and roundings has no meaning.
+/// The reason why a combination of types and roundings is invalid; `None` if it is valid.
 fn objection(words: &Words, to: ScalarType, from: ScalarType, rounded: bool, integral: bool) -> Option<&'static str> {
     let precision = |ty| match ty {
         F64 => 53,
@@ -77,15 +77,15 @@ fn objection(words: &Words, to: ScalarType, from: ScalarType, rounded: bool, int
     };
     let narrows = precision(to) < precision(from) || (to, from) == (F16, Bf16);
     match (from.is_float(), to.is_float()) {
-        (false, false) if rounded || integral => Some("integers are not rounded"),
+        (false, false) if rounded || integral => Some("a conversion between integers takes no rounding"),
         (true, false) if !integral => Some("a rounding such as \".rzi\" is needed"),
         (false, true) if !rounded => Some("a rounding such as \".rn\" is needed"),
-        (true, true) if integral && to != from => Some("rounding to an integer needs the same type twice"),
+        (true, true) if integral && to != from => Some("rounding to an integer needs two equal types"),
         (true, true) if narrows && !rounded => Some("a rounding such as \".rn\" is needed"),
-        // The assembler accepts a rounding of `bf16`, which changes nothing.
-        (true, true) if !narrows && rounded && from != Bf16 => Some("a conversion without loss is not rounded"),
+        // The assembler accepts a rounding for `bf16`, which has no effect.
+        (true, true) if !narrows && rounded && from != Bf16 => Some("an exact conversion takes no rounding"),
         _ if words.has("ftz") && to != F32 && from != F32 => Some("\".ftz\" needs type \".f32\""),
-        _ if words.has("sat") && (to == Bf16 || from == Bf16) => Some("\".sat\" does not go with type \".bf16\""),
+        _ if words.has("sat") && (to == Bf16 || from == Bf16) => Some("\".sat\" is not supported for type \".bf16\""),
         _ => None,
     }
 }
@@ -126,13 +126,13 @@ impl Convert {
         }
     }
 
-    /// The bits of an integer result: at the width of the destination if it is signed.
+    /// The bits of an integer result; a signed result is truncated to `width` bits.
     #[inline(always)]
     fn result(&self, value: u64) -> u64 {
         value & u64::MAX >> (64 - self.width)
     }
 
-    /// The least and the largest integer of the destination's type.
+    /// The smallest and the largest integer of the destination type.
     fn range(&self) -> (i128, i128) {
         let bits = 8 * self.to.size();
         if self.to.is_signed() { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
@@ -184,7 +184,7 @@ impl Convert {
 
     fn integer_to_f64(&self, sources: &[&Lanes], out: &mut [u64]) {
         let rounded = |value: i128| match self.rounding {
-            // The same as a conversion from 64 bits, which is fast.
+            // Integers of 64 bits are converted natively, which is fast.
             Rounding::Nearest => i64::try_from(value).map_or_else(|_| value as u64 as f64, |value| value as f64),
             rounding => double::from_integer(value, rounding),
         };
@@ -234,7 +234,7 @@ impl Convert {
         }
     }
 
-    /// Whether a conversion to the same type changes nothing.
+    /// Whether the conversion only copies its bits.
     fn copies(&self) -> bool {
         self.from == self.to && self.integral.is_none() && !self.ftz && !self.saturates
     }
@@ -281,7 +281,7 @@ impl Convert {
         }
     }
 
-    /// Rounds to an integer, if that was asked for.
+    /// Rounds to an integer, if the instruction has such a modifier.
     #[inline(always)]
     fn integral(&self, value: f64) -> f64 {
         match self.integral {
@@ -306,7 +306,7 @@ impl Convert {
     }
 }
 
-/// An integer as a number that is odd if it is not exact.
+/// Converts an integer to `f64`, rounded to odd.
 #[inline(always)]
 fn odd_of_integer(value: i128) -> f64 {
     let nearest = i64::try_from(value).map_or_else(|_| value as u64 as f64, |value| value as f64);
@@ -314,8 +314,8 @@ fn odd_of_integer(value: i128) -> f64 {
     odd(nearest, error as f64)
 }
 
-/// A quiet NaN with the sign and the first bits of the payload of a larger one, as measured on an
-/// H100.
+/// Converts a NaN to a narrower type: quiet, with its sign and the high bits of its payload, as
+/// measured on an H100.
 fn narrowed_nan(bits: u64, to: ScalarType) -> u64 {
     let fraction = match to {
         F32 => 23,
@@ -330,7 +330,7 @@ fn narrowed_nan(bits: u64, to: ScalarType) -> u64 {
 
 /// `cvt.rna.tf32`.
 ///
-/// It is an addition to the bits and a mask, so that NaN is not canonical, as measured on an H100.
+/// It adds to the bits and masks them, so it does not make NaN canonical, as measured on an H100.
 fn tf32_away(bits: u32, finite: bool) -> u32 {
     const UNIT: u32 = 1 << 13;
     let special = |bits: u32| bits & 0x7fff_ffff >= 0x7f80_0000;
@@ -338,7 +338,7 @@ fn tf32_away(bits: u32, finite: bool) -> u32 {
     if finite && special(rounded) { rounded - UNIT } else { rounded }
 }
 
-/// A NaN with the sign and the payload of a smaller one.
+/// Converts a NaN to `f64`, with its sign and its payload.
 fn widened_nan(bits: u64, from: ScalarType) -> u64 {
     let single = match from {
         F32 => bits as u32,
@@ -568,11 +568,11 @@ mod tests {
             ("cvt.s32.f32", "a rounding such as \".rzi\" is needed"),
             ("cvt.f32.s32", "a rounding such as \".rn\" is needed"),
             ("cvt.f16.f32", "a rounding such as \".rn\" is needed"),
-            ("cvt.rn.f64.f32", "without loss"),
-            ("cvt.rn.s32.s64", "integers are not rounded"),
-            ("cvt.rzi.f32.f64", "the same type twice"),
+            ("cvt.rn.f64.f32", "an exact conversion"),
+            ("cvt.rn.s32.s64", "between integers takes no rounding"),
+            ("cvt.rzi.f32.f64", "two equal types"),
             ("cvt.ftz.u32.u16", "\".ftz\" needs type"),
-            ("cvt.rzi.sat.u32.bf16", "\".sat\" does not go with"),
+            ("cvt.rzi.sat.u32.bf16", "\".sat\" is not supported"),
         ] {
             let error = decode(spelling, 1).unwrap().unwrap_err();
             assert!(error.contains(reason), "{spelling}: {error}");

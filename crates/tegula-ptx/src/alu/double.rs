@@ -1,6 +1,6 @@
-//! Arithmetic of single numbers of type `f64`, in every rounding direction.
+//! Arithmetic on `f64` scalars, with every rounding direction.
 //!
-//! Rounding to nearest is native; directed rounding is rare and done in software.
+//! Rounding to nearest uses the host's arithmetic. Directed rounding is rare, and emulated.
 
 use super::narrow::Rounding;
 use rustc_apfloat::{Float, Round, ieee::Double};
@@ -53,7 +53,7 @@ pub(super) fn div(a: f64, b: f64, rounding: Rounding) -> f64 {
 }
 
 pub(super) fn sqrt(a: f64, rounding: Rounding) -> f64 {
-    // Scaled by a power of four, so that the remainder is exact.
+    // Small numbers are scaled by a power of four, so that the remainder is exact.
     let scale = f64::from_bits((1023 + 200) << 52);
     let small = a < 1.0;
     let scaled = if small { a * scale } else { a };
@@ -67,7 +67,7 @@ pub(super) fn sqrt(a: f64, rounding: Rounding) -> f64 {
     if small { rounded * f64::from_bits((1023 - 100) << 52) } else { rounded }
 }
 
-/// An integer, rounded.
+/// Converts an integer, with rounding.
 pub(super) fn from_integer(value: i128, rounding: Rounding) -> f64 {
     native(Double::from_i128_r(value, round(rounding)).value)
 }

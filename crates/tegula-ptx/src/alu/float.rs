@@ -137,7 +137,7 @@ impl Float {
         }
     }
 
-    /// Applies a function of numbers, with the flushes and the limits of the modifiers.
+    /// Applies a function to `f32` operands, with the modifiers `ftz` and `sat`.
     #[inline(always)]
     fn single<const N: usize>(&self, sources: &[&Lanes], out: &mut [u64], function: impl Fn([f32; N]) -> f32) {
         let pair = self.ty == Type::F32x2;
@@ -176,9 +176,10 @@ impl Float {
 
 const SIGN: u64 = 1 << 63;
 
-/// Of operands that are NaN the second has precedence, then the third, as measured on an H100.
+/// Applies a function to `f64` operands. If several operands are NaN, the result is the second one,
+/// else the third one, as measured on an H100.
 ///
-/// `abs` and `neg` do not change the sign of NaN: they are additions.
+/// `abs` and `neg` do not change the sign of a NaN, since the hardware executes them as additions.
 #[inline(always)]
 fn doubles<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl Fn([f64; N]) -> f64) {
     map(sources, out, |values: [u64; N]| {
@@ -191,7 +192,8 @@ fn doubles<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl F
     });
 }
 
-/// Of operands that are NaN the first has precedence, as measured on an H100.
+/// Applies `div` to `f64` operands. If both are NaN, the result is the first one, as measured on an
+/// H100.
 #[inline(always)]
 fn quotients(sources: &[&Lanes], out: &mut [u64], function: impl Fn(f64, f64) -> f64) {
     map(sources, out, |values: [u64; 2]| {

@@ -23,7 +23,7 @@ pub(super) struct Half {
     ty: HalfType,
     ftz: bool,
     limit: Limit,
-    /// Whether an operand that marks an element out of bounds makes the result zero.
+    /// `oob`: whether an operand that marks an out-of-bounds element makes the result zero.
     oob: bool,
 }
 
@@ -37,7 +37,7 @@ enum Op {
     Neg,
 }
 
-/// What limits a result.
+/// The limit of a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Limit {
     None,
@@ -50,7 +50,7 @@ enum Limit {
 /// A half-precision type, alone or in pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct HalfType {
-    /// Whether it is `bf16`, not `f16`.
+    /// Whether it is `bf16`; otherwise `f16`.
     pub bf16: bool,
     pub pair: bool,
 }
@@ -80,11 +80,11 @@ impl HalfType {
     }
 }
 
-/// The pattern with which out-of-bounds elements of a tensor are filled on request, without its
-/// sign. No other NaN makes `oob` return zero, as measured on an H100.
+/// The NaN with which TMA can fill out-of-bounds elements, without its sign. No other NaN makes
+/// `oob` return zero, as measured on an H100.
 const OUT_OF_BOUNDS: u16 = 0x7ff7;
 
-/// The NaN of both types.
+/// The NaN result of both types.
 const NAN: u16 = 0x7fff;
 
 fn build(words: &Words) -> Result<Arithmetic, String> {
@@ -105,12 +105,12 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     Ok(arithmetic.counting(flops * ty.count(), multiply_adds))
 }
 
-/// 16-bit values of all lanes; upper halves of pairs follow the lower ones.
+/// 16-bit values of all lanes; for pairs, the 32 lower halves, then the 32 upper halves.
 type Halves<T> = [T; 64];
 
 impl Half {
-    /// Computes in steps, each of them a loop that becomes vector instructions: split pairs, widen,
-    /// compute, round, limit, join.
+    /// Computes in steps: split pairs, widen, compute, round, limit, join. Each step is a loop that
+    /// the compiler vectorizes.
     pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         let count = if self.ty.pair { 64 } else { 32 };
         let [mut a, mut b, mut c] = [[0u16; 64]; 3];
@@ -160,7 +160,7 @@ impl Half {
         numbers
     }
 
-    /// The exact results, or odd ones that round the same.
+    /// The results, exact or rounded to odd, so that one more rounding is correct.
     fn compute(&self, a: &Halves<f32>, b: &Halves<f32>, c: &Halves<f32>, count: usize) -> Halves<f64> {
         match self.op {
             Op::Add => each_half(a, b, c, count, |a, b, _| exact_sum(a, b)),
@@ -185,7 +185,7 @@ impl Half {
     }
 }
 
-/// Puts upper halves behind the lower ones.
+/// Splits pairs into lower halves, then upper halves.
 fn split(source: &Lanes, halves: &mut Halves<u16>) {
     let (low, high) = halves.split_at_mut(32);
     for ((low, high), value) in low.iter_mut().zip(high).zip(source) {

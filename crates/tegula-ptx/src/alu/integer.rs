@@ -152,7 +152,7 @@ impl Integer {
     }
 }
 
-/// What the instructions need of an integer type.
+/// The operations of an integer type that the instructions use.
 trait Int: Copy + Ord + Default {
     fn of(bits: u64) -> Self;
     /// The bits, zero-extended.
@@ -163,14 +163,14 @@ trait Int: Copy + Ord + Default {
     fn sub_saturating(self, other: Self) -> Self;
     fn mul_low(self, other: Self) -> Self;
     fn mul_high(self, other: Self) -> Self;
-    /// The whole product, of types up to 32 bits, in twice the bits.
+    /// The full product, in twice the bits; for types of up to 32 bits.
     fn mul_wide(self, other: Self) -> u64;
     fn mul_24(self, other: Self) -> u64;
     fn abs_difference(self, other: Self) -> Self;
     fn div(self, other: Self) -> Self;
     fn rem(self, other: Self) -> Self;
     fn abs(self) -> Self;
-    /// Adds in the double width, of types up to 32 bits.
+    /// Adds in twice the bits; for types of up to 32 bits.
     fn add_wide(product: u64, addend: u64) -> u64;
 }
 

@@ -2,13 +2,13 @@
 
 use super::Lanes;
 
-/// Applies a function of N sources in each lane of `out`.
+/// Applies a function of N sources to each lane of `out`.
 ///
-/// Lanes are zero if sources are missing.
+/// If fewer than N sources are given, `out` is zero.
 #[inline(always)]
 pub(super) fn map<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl Fn([u64; N]) -> u64) {
     let Some(sources) = sources.first_chunk::<N>() else { return out.fill(0) };
-    // The number of lanes is unknown to the compiler, which makes a loop of vector instructions.
+    // With a number of lanes that is not a constant, the compiler vectorizes the loop.
     let count = out.len().min(32);
     let sources = each(*sources, |source| &source[..count]);
     for (lane, out) in out[..count].iter_mut().enumerate() {
@@ -16,9 +16,9 @@ pub(super) fn map<const N: usize>(sources: &[&Lanes], out: &mut [u64], function:
     }
 }
 
-/// Applies a function to each of a few values.
+/// Applies a function to each element of an array.
 ///
-/// The same as `array::map`, but always inlined, as vector instructions need.
+/// The same as `array::map`, but always inlined, so that the caller's loop is vectorized.
 #[inline(always)]
 pub(super) fn each<const N: usize, T: Copy, U: Copy>(values: [T; N], function: impl Fn(T) -> U) -> [U; N] {
     let mut results = [function(values[0]); N];

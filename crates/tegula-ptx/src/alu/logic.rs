@@ -58,16 +58,16 @@ enum Combine {
     And,
 }
 
-/// How `prmt` selects bytes.
+/// The mode of `prmt`, which selects bytes.
 #[derive(Clone, Copy, Debug)]
 enum PermuteMode {
     /// By four selectors, with replication of signs.
     Generic,
-    /// By a row of four bytes for each value of two bits.
+    /// A row of four bytes for each value of the two low bits of the selector.
     Rows([u16; 4]),
 }
 
-/// Modes of `prmt`: the source of each byte of the result as a digit, the highest first.
+/// Modes of `prmt`. Each digit is the source of a byte of the result, the highest byte first.
 const PERMUTE_MODES: [(&str, PermuteMode); 6] = [
     ("f4e", PermuteMode::Rows([0x3210, 0x4321, 0x5432, 0x6543])),
     ("b4e", PermuteMode::Rows([0x5670, 0x6701, 0x7012, 0x0123])),
@@ -168,7 +168,7 @@ impl Logic {
     }
 }
 
-/// A shift by an amount that is clamped to the width: zero from the width on.
+/// A shift whose result is zero for amounts of at least the width.
 #[inline(always)]
 fn shift<T: Default>(amount: u64, width: u32, shifted: impl Fn(u32) -> T) -> T {
     let amount = amount as u32;
@@ -176,7 +176,7 @@ fn shift<T: Default>(amount: u64, width: u32, shifted: impl Fn(u32) -> T) -> T {
     if amount < width { value } else { T::default() }
 }
 
-/// The function of three bits that a table defines, on all bits.
+/// `lop3`: applies the function of three bits that `table` defines to all bit positions.
 #[inline(always)]
 fn lookup(a: u32, b: u32, c: u32, table: u64) -> u32 {
     let entry = |n: u32| (table as u32 >> n & 1).wrapping_neg();
@@ -186,8 +186,8 @@ fn lookup(a: u32, b: u32, c: u32, table: u64) -> u32 {
     select(a, of_b(0), of_b(4))
 }
 
-/// Four of the eight bytes of two words, by selectors of four bits. Their highest bit replicates
-/// the sign of the byte.
+/// Selects four of the eight bytes of two words, by four selectors of four bits. If the highest bit
+/// of a selector is set, the sign of the byte is replicated.
 #[inline(always)]
 fn permute(a: u64, b: u64, selectors: u64) -> u64 {
     let bytes = b << 32 | a & u64::from(u32::MAX);

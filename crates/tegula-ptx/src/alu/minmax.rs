@@ -1,7 +1,6 @@
 //! `min` and `max` of floating-point numbers.
 //!
-//! They compare bit patterns as integers, so that one function serves all types. −0 is less than
-//! +0.
+//! They compare bit patterns as integers, so one function implements all types. −0 is less than +0.
 
 use super::half::HalfType;
 use super::lanes::{map, map_halves};
@@ -26,11 +25,11 @@ pub(super) struct MinMax {
     ty: Type,
     max: bool,
     ftz: bool,
-    /// Whether NaN wins over numbers.
+    /// `NaN`: whether the result is NaN if an operand is.
     nan: bool,
-    /// Whether the operands are taken without their signs.
+    /// `abs`: whether the operands are replaced by their absolute values.
     abs: bool,
-    /// Whether the result has the product of the signs.
+    /// `xorsign`: whether the sign of the result is the XOR of the signs of the operands.
     xor_sign: bool,
     sources: usize,
 }
@@ -63,7 +62,7 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
     let single = words.pick(&[("f32", (Type::F32, F32)), ("f64", (Type::F64, F64))]);
     let (ty, register) = half.or(single).ok_or_else(|| words.unsupported())?;
     let xor_sign = words.has("xorsign");
-    // Magnitudes without the product of signs are only for three operands.
+    // `abs` without `xorsign` exists only for three operands.
     let three = ty == Type::F32 && !xor_sign && (words.sources == 3 || words.has("abs"));
     let sources = if three { 3 } else { 2 };
     let op = MinMax {
@@ -149,7 +148,7 @@ mod tests {
                 32 => f32::from_bits(bits as u32).into(),
                 _ => super::super::narrow::Format::F16.value(bits as u32),
             };
-            // Total order separates zeros; NaN is left out.
+            // The total order distinguishes the zeros; NaN is excluded.
             let numbers: Vec<[u64; 2]> = floats(width, exponent, 3000);
             let numbers: Vec<_> = numbers.into_iter().filter(|ab| !ab.iter().any(|&a| value(a).is_nan())).collect();
             check(min, &numbers, |[a, b]| if value(a).total_cmp(&value(b)).is_lt() { a } else { b });

@@ -1,9 +1,10 @@
 //! Rounding to small floating-point formats: `f16`, `bf16`, `tf32`, and those of 8, 6 and 4 bits.
 //!
-//! All arithmetic on them is done in `f64`. A result that is inexact even there is rounded to
-//! [odd], so that rounding it once more is harmless in every direction.
+//! All arithmetic on them is done in `f64`. A result that `f64` does not represent exactly is
+//! rounded to [odd], so that the second rounding, in any direction, has the right result.
+//! Source: Boldo and Melquiond, "When double rounding is odd", 2005.
 
-/// How results are rounded.
+/// A rounding direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rounding {
     /// To nearest, ties to even.
@@ -25,7 +26,7 @@ impl Rounding {
         ("rp", Rounding::Up),
     ];
 
-    /// Whether a value of a sign is never rounded away from zero.
+    /// Whether it rounds a value of this sign toward zero.
     #[inline(always)]
     pub fn truncates(self, negative: bool) -> bool {
         match self {
@@ -36,14 +37,14 @@ impl Rounding {
         }
     }
 
-    /// Whether a value of a sign is never rounded toward zero.
+    /// Whether it rounds a value of this sign away from zero.
     #[inline(always)]
     fn expands(self, negative: bool) -> bool {
         matches!(self, Rounding::Down | Rounding::Up) && !self.truncates(negative)
     }
 }
 
-/// A binary floating-point format of at most 21 bits besides padding at its end.
+/// A binary floating-point format of at most 21 bits, without padding bits at its low end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Format {
     /// Bits of the fraction.
@@ -52,11 +53,11 @@ pub(super) struct Format {
     pub min_exponent: i32,
     /// The largest finite number, as bits without sign.
     pub max_finite: u32,
-    /// Infinity, or what stands for it in formats without.
+    /// Infinity; in formats without infinity, the result for values that are too large.
     pub infinity: u32,
-    /// The NaN that results are. Formats without NaN have their largest number here.
+    /// The NaN of results; in formats without NaN, the largest number.
     pub nan: u32,
-    /// The bit of the sign; 0 for formats without.
+    /// The sign bit; 0 for unsigned formats.
     pub sign: u32,
 }
 
@@ -65,7 +66,7 @@ impl Format {
         Self { fraction: 10, min_exponent: -14, max_finite: 0x7bff, infinity: 0x7c00, nan: 0x7fff, sign: 0x8000 };
     pub const BF16: Self =
         Self { fraction: 7, min_exponent: -126, max_finite: 0x7f7f, infinity: 0x7f80, nan: 0x7fff, sign: 0x8000 };
-    /// `tf32` without the 13 bits that pad it.
+    /// `tf32`, without its 13 padding bits.
     pub const TF32: Self =
         Self { fraction: 10, min_exponent: -126, max_finite: 0x3fbff, infinity: 0x3fc00, nan: 0x3ffff, sign: 0x40000 };
     pub const E4M3: Self =
@@ -78,10 +79,10 @@ impl Format {
         Self { fraction: 2, min_exponent: -2, max_finite: 0x1f, infinity: 0x1f, nan: 0x1f, sign: 0x20 };
     pub const E2M1: Self = Self { fraction: 1, min_exponent: 0, max_finite: 0x7, infinity: 0x7, nan: 0x7, sign: 0x8 };
 
-    /// Rounds to the format. Finite values that are too large become infinite, or the largest
-    /// finite number if `finite` is set or the rounding does not reach further.
+    /// Rounds a value to the format, and returns its bits.
     ///
-    /// The sign of a NaN is dropped.
+    /// Values that are too large become infinity; with `finite`, or if the rounding is toward zero,
+    /// the largest finite number. The sign of a NaN is dropped.
     #[inline(always)]
     pub fn round(self, value: f64, rounding: Rounding, finite: bool) -> u32 {
         // Larger than every format, and small enough that nothing overflows below.
@@ -89,13 +90,13 @@ impl Format {
         let negative = value.is_sign_negative();
         let magnitude = value.abs();
         let clamped = if magnitude > LARGE { LARGE } else { magnitude };
-        // Adding a number with the right unit in its last place rounds to nearest even.
+        // Adding and subtracting a number whose ulp is that of the result rounds to nearest even.
         let smallest_normal = f64::from_bits(((1023 + self.min_exponent) as u64) << 52);
         let scale = f64::from_bits(clamped.to_bits() & 0x7ff0_0000_0000_0000).max(smallest_normal);
         let unit = scale * f64::from_bits(u64::from(1023 - self.fraction) << 52);
         let magic = scale * f64::from_bits(u64::from(1023 + 52 - self.fraction) << 52) * 1.5;
         let nearest = (clamped + magic) - magic;
-        // A subnormal result is made normal; its fraction does not change.
+        // A subnormal result is made normal by an addition that keeps its fraction.
         let subnormal = nearest < smallest_normal;
         let normal = if subnormal { nearest + smallest_normal } else { nearest };
         let exponent = if subnormal { 1023 + self.min_exponent } else { 1022 + self.min_exponent };
@@ -113,9 +114,9 @@ impl Format {
         if value.is_nan() { self.nan } else { signed }
     }
 
-    /// Rounds down or up by the carry of adding random bits to the bits that are dropped.
+    /// Rounds stochastically: the carry of adding random bits to the dropped bits rounds up.
     ///
-    /// `random` has its bits at the top. Source: PTX ISA, "cvt", rounding modifier `.rs`.
+    /// The random bits are the highest bits of `random`. Source: PTX ISA, "cvt", modifier `.rs`.
     pub fn round_stochastic(self, value: f64, random: u64, finite: bool) -> u32 {
         let down = self.round(value, Rounding::TowardZero, finite);
         let magnitude = value.abs();
@@ -132,7 +133,7 @@ impl Format {
         if dropped.checked_add(random).is_none() { up } else { down }
     }
 
-    /// The value of a number of the format.
+    /// The value of a bit pattern of the format.
     #[inline(always)]
     pub fn value(self, bits: u32) -> f64 {
         let magnitude = bits & self.sign.wrapping_sub(1);
@@ -155,7 +156,7 @@ impl Format {
     }
 }
 
-/// A sum that is rounded to odd: if it is inexact, its last bit is 1.
+/// A sum rounded to odd: truncated, with the last bit set to 1 if the sum is inexact.
 ///
 /// Rounding it to a format with at least two bits less equals rounding the exact sum, in every
 /// direction. Zero from cancellation is positive.
@@ -167,33 +168,34 @@ pub(super) fn exact_sum(a: f64, b: f64) -> f64 {
     odd(sum, (a - (sum - of_b)) + (b - of_b))
 }
 
-/// Rounds to odd a number that was rounded to nearest, by the sign of the exact value minus it.
+/// Rounds to odd. `nearest` is the value rounded to nearest, `error` the exact value minus it.
 #[inline(always)]
 pub(super) fn odd(nearest: f64, error: f64) -> f64 {
     let bits = nearest.to_bits();
     let toward_zero = (error.to_bits() ^ bits) >> 63;
-    // Not for an error of NaN.
+    // False for an error of NaN.
     let inexact = u64::from(error.abs() > 0.0);
     f64::from_bits((bits - (toward_zero & inexact)) | inexact)
 }
 
-/// Gives a sum its sign if it is zero: negative for `Down`, unless both addends are positive zero.
+/// Sets the sign of a zero sum: negative for `Down`, unless both addends are positive zero.
 #[inline(always)]
 pub(super) fn signed_zero(sum: f64, a: f64, b: f64, rounding: Rounding) -> f64 {
     let negative = rounding == Rounding::Down && (a.is_sign_negative() || b.is_sign_negative());
     if sum == 0.0 && negative { -0.0 } else { sum }
 }
 
-/// Flushes a result of `ftz` to zero of its sign if it is too small for a format with a fraction of
-/// so many bits. The value is exact or [odd](exact_sum).
+/// `ftz`: flushes a result that is too small for a format with `fraction` fraction bits to zero of
+/// its sign. The value is exact or [odd](exact_sum).
 ///
-/// It is too small if it is subnormal when rounded as if exponents had no limit, as measured on an
-/// H100. Then a value that would round up to the smallest normal number may become zero.
+/// A result is too small if it is below the smallest normal number after rounding with an unlimited
+/// exponent range, as measured on an H100. So a value that rounds up to the smallest normal number
+/// in the format itself can become zero.
 #[inline(always)]
 pub(super) fn flush_tiny(value: f64, fraction: u32, min_exponent: i32, rounding: Rounding) -> f64 {
     let power = |exponent: i32| f64::from_bits(((1023 + exponent) as u64) << 52);
     let normal = power(min_exponent);
-    // Numbers below the smallest normal one are half as far apart as those above.
+    // With an unlimited exponent range, the ulp halves below the smallest normal number.
     let unit = power(min_exponent - fraction as i32 - 1);
     let limit = match rounding {
         Rounding::Nearest | Rounding::NearestAway => normal - unit * 0.5,
@@ -228,7 +230,7 @@ pub(super) fn round_f32(value: f64, rounding: Rounding) -> f32 {
     let negative = value.is_sign_negative();
     let beyond = if negative { below } else { above };
     let short = if negative { above } else { below };
-    // The next number toward zero or away from it is the next integer, also across powers of two.
+    // The adjacent number is the adjacent integer bit pattern, also across powers of two.
     let bits = nearest.to_bits();
     let stepped = match rounding {
         Rounding::Nearest | Rounding::NearestAway => bits,

@@ -30,18 +30,18 @@ pub(super) enum Pack {
         relu: bool,
         finite: bool,
     },
-    /// Two integers above the lower bits of a third.
+    /// `cvt.pack`: two integers, and above them the low bits of a third operand.
     Integers { bits: u32, signed: bool },
 }
 
-/// How two numbers are held.
+/// The representation of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pair {
     /// In two registers of type `f32`.
     Singles,
-    /// In a register, the first in the upper part.
+    /// In one register; the first number is in the high bits.
     Packed { format: Format, bits: u32, register: ScalarType },
-    /// Powers of two without sign, of 8 bits each.
+    /// `ue8m0x2`: two unsigned powers of two, 8 bits each.
     Exponents,
 }
 
@@ -58,7 +58,7 @@ impl Pair {
         }
     }
 
-    /// Bits of a packed number.
+    /// Bits of one number.
     fn bits(self) -> u32 {
         match self {
             Pair::Singles => 32,
@@ -89,7 +89,7 @@ const PAIRS: [(&str, Pair); 9] = [
     ("ue8m0x2", Pair::Exponents),
 ];
 
-/// Powers of two from 2^-127 on; the format's subnormal zero stands for the first.
+/// `ue8m0`: powers of two from 2^-127, which is encoded as 0.
 const EXPONENT: Format =
     Format { fraction: 0, min_exponent: -126, max_finite: 0xfe, infinity: 0xff, nan: 0xff, sign: 0 };
 
@@ -142,7 +142,7 @@ impl Pack {
         }
     }
 
-    /// Rounds pairs of numbers, and puts the first above the second.
+    /// Rounds pairs of numbers, and packs them with the first in the high bits.
     fn join(&self, upper: &Lanes, lower: &Lanes, random: Option<&Lanes>, out: &mut [u64]) {
         let Pack::Floats { to, rounding, relu, finite, .. } = *self else { return };
         let bits = to.bits();
@@ -152,7 +152,7 @@ impl Pack {
             if relu && number <= 0.0 { 0.0 } else { number }
         };
         match (to, rounding) {
-            // What is used often, with its constants known to the compiler.
+            // The most frequent case is separate, so that the compiler propagates its constants.
             (Pair::Packed { format: Format::F16, .. }, Some(Rounding::Nearest)) => map(sources, out, |[a, b]| {
                 let round = |bits: u64| u64::from(Format::F16.round(number(bits), Rounding::Nearest, finite));
                 round(a) << 16 | round(b)
@@ -162,7 +162,7 @@ impl Pack {
                 round(a) << bits | round(b)
             }),
             (Pair::Packed { format, .. }, None) => map(sources, out, |[a, b, random]| {
-                // As many random bits as the bits of `f32` that are dropped, at the top.
+                // The number of random bits is that of the dropped fraction bits of `f32`.
                 let round = |number: f64, random: u64| {
                     u64::from(format.round_stochastic(number, random << (64 - 23 + format.fraction), finite))
                 };
@@ -176,7 +176,7 @@ impl Pack {
     }
 }
 
-/// The exponent that stands for the power of two next to a magnitude.
+/// The biased exponent of the power of two to which a magnitude is rounded.
 fn exponent(number: f64, rounding: Rounding, finite: bool) -> u64 {
     let magnitude = number.abs();
     if magnitude <= f64::from_bits((1023 - 127) << 52) {
@@ -185,7 +185,7 @@ fn exponent(number: f64, rounding: Rounding, finite: bool) -> u64 {
     EXPONENT.round(magnitude, rounding, finite).into()
 }
 
-/// `cvt.pack`: two saturated integers, and lower bits of a third above them.
+/// `cvt.pack`: two saturated integers, and above them the low bits of a third operand.
 fn integers(a: u64, b: u64, c: u64, bits: u32, signed: bool) -> u64 {
     let (least, largest) = if signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
     let part = |value: u64| u64::from((value as i32).clamp(least, largest) as u32 & ((1 << bits) - 1));

@@ -1,4 +1,4 @@
-//! Arithmetic of single numbers of type `f32`, in every rounding direction.
+//! Arithmetic on `f32` scalars, with every rounding direction.
 
 use super::narrow::{Rounding, exact_sum, flush_tiny, round_f32, signed_zero};
 
@@ -11,14 +11,14 @@ pub(super) fn bits(value: f32) -> u32 {
     if value.is_nan() { NAN } else { value.to_bits() }
 }
 
-/// Flushes a subnormal number to zero of its sign.
+/// Flushes a subnormal number to zero, and keeps its sign.
 #[inline(always)]
 pub(super) fn flush(value: f32) -> f32 {
     let bits = value.to_bits();
     f32::from_bits(if bits & 0x7f80_0000 == 0 { bits & 0x8000_0000 } else { bits })
 }
 
-/// Limits a number to 0 to 1; NaN becomes 0.
+/// Clamps a number to the range from 0 to 1; NaN becomes 0.
 #[inline(always)]
 pub(super) fn saturate(value: f32) -> f32 {
     let positive = if value > 0.0 { value } else { 0.0 };
@@ -32,7 +32,7 @@ pub(super) fn round(value: f64, rounding: Rounding, ftz: bool) -> f32 {
 }
 
 pub(super) fn add(a: f32, b: f32, rounding: Rounding) -> f32 {
-    // A sum that is subnormal is exact, so that it need not be flushed before rounding.
+    // A subnormal sum is exact, so it can be flushed after rounding.
     fma(a, 1.0, b, rounding, false)
 }
 
@@ -48,8 +48,8 @@ pub(super) fn fma(a: f32, b: f32, c: f32, rounding: Rounding, ftz: bool) -> f32 
     round(signed_zero(exact_sum(product, c), product, c, rounding), rounding, ftz)
 }
 
-// An inexact quotient or root of 24-bit fractions differs from every number of 24 bits by more than
-// the rounding of `f64`, so that it may be rounded twice.
+// Division and square root can be rounded twice, to `f64` and then to `f32`: an inexact result of
+// 24-bit operands differs from each rounding boundary of `f32` by more than the rounding of `f64`.
 
 #[inline(always)]
 pub(super) fn div(a: f32, b: f32, rounding: Rounding, ftz: bool) -> f32 {

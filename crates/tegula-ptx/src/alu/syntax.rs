@@ -1,19 +1,19 @@
-//! The syntax of arithmetic instructions: which modifiers go together.
+//! The syntax of arithmetic instructions: the valid combinations of modifiers.
 //!
 //! A family of instructions lists its [`Form`]s as the PTX ISA does, such as
-//! `("add sub", "rnd? ftz? sat? f32")`. Modifiers are accepted in any order, as the assembler does;
-//! types are taken in order.
+//! `("add sub", "rnd? ftz? sat? f32")`. Like the assembler, the decoder accepts modifiers in any
+//! order. Only the order of types is significant.
 
 use super::Arithmetic;
 
-/// A form of some instructions.
+/// A form of one or more instructions: opcodes with the same modifiers.
 pub(super) struct Form {
-    /// The opcodes.
+    /// The opcodes, separated by spaces.
     opcodes: &'static str,
-    /// The places of modifiers: alternatives separated by `|`, or the name of a [group](GROUPS).
-    /// A place that ends with `?` may stay empty.
+    /// The modifiers, separated by spaces. Each is a list of alternatives separated by `|`, or the
+    /// name of a [group](GROUPS). A modifier that ends with `?` is optional.
     modifiers: &'static str,
-    /// Makes the instruction from modifiers that fit.
+    /// Builds the instruction from matching modifiers.
     build: fn(&Words) -> Result<Arithmetic, String>,
 }
 
@@ -26,7 +26,7 @@ impl Form {
         Self { opcodes, modifiers, build }
     }
 
-    /// Whether each modifier has a place, and each place that needs one a modifier.
+    /// Whether the form has each given modifier, and each required modifier is given.
     fn fits(&self, words: &Words) -> bool {
         let mut places: Vec<Option<&str>> = self.modifiers.split(' ').map(Some).collect();
         let all_placed = words.modifiers.iter().all(|word| {
@@ -38,7 +38,7 @@ impl Form {
     }
 }
 
-/// Names of alternatives that are used often.
+/// Named lists of alternatives.
 const GROUPS: [(&str, &str); 8] = [
     ("rnd", "rn|rz|rm|rp"),
     ("irnd", "rni|rzi|rmi|rpi"),
@@ -50,14 +50,14 @@ const GROUPS: [(&str, &str); 8] = [
     ("scalar", "u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"),
 ];
 
-/// The modifiers that may stand in a place.
+/// The alternatives of one modifier of a form.
 fn alternatives(place: &'static str) -> impl Iterator<Item = &'static str> {
     let name = place.trim_end_matches('?');
     let group = GROUPS.iter().find(|(group, _)| *group == name);
     group.map_or(name, |(_, alternatives)| alternatives).split('|')
 }
 
-/// An instruction as written.
+/// An instruction to decode.
 pub(super) struct Words<'a> {
     pub opcode: &'a str,
     pub modifiers: &'a [String],
@@ -70,26 +70,26 @@ impl Words<'_> {
         self.modifiers.iter().any(|modifier| modifier == word)
     }
 
-    /// The value of the first modifier that a table has.
+    /// The value of the first modifier that is in the table.
     pub fn pick<T: Copy>(&self, table: &[(&str, T)]) -> Option<T> {
         self.pick_all(table).next()
     }
 
-    /// The values of the modifiers that a table has, in order.
+    /// The values of all modifiers that are in the table, in order.
     pub fn pick_all<T: Copy>(&self, table: &[(&str, T)]) -> impl Iterator<Item = T> {
         let value = |word: &String| table.iter().find(|(name, _)| name == word).map(|&(_, value)| value);
         self.modifiers.iter().filter_map(value)
     }
 
-    /// The reason why these modifiers are not supported.
+    /// The error message for an unsupported combination of modifiers.
     pub fn unsupported(&self) -> String {
         format!("unsupported combination of modifiers \".{}\"", self.modifiers.join("."))
     }
 }
 
-/// Decodes an instruction by the form that it fits.
+/// Decodes an instruction by its matching form.
 ///
-/// `None` if no form has the opcode.
+/// `None` if no form has the opcode; an error message if none has the modifiers.
 pub(super) fn decode(families: &[&'static [Form]], words: &Words) -> Option<Result<Arithmetic, String>> {
     let of_opcode = |form: &&'static Form| form.opcodes.split(' ').any(|opcode| opcode == words.opcode);
     let forms: Vec<&'static Form> = families.iter().copied().flatten().filter(of_opcode).collect();
@@ -105,7 +105,7 @@ pub(super) fn decode(families: &[&'static [Form]], words: &Words) -> Option<Resu
     Some(Err(unknown.map_or_else(|| words.unsupported(), |word| format!("unsupported modifier \".{word}\""))))
 }
 
-/// Every spelling of every form, as opcode and modifiers: for tests of decoding.
+/// Every combination of modifiers of every form, as opcode and modifiers.
 #[cfg(test)]
 pub(super) fn spellings(families: &[&'static [Form]]) -> Vec<(&'static str, Vec<String>)> {
     let mut spellings = Vec::new();

@@ -1,4 +1,4 @@
-//! What the tests of all families need: an instruction on single values, and interesting operands.
+//! Helpers for tests: they evaluate an instruction on scalars, and generate operands.
 
 use super::{Arithmetic, Lanes, Results};
 

@@ -1,7 +1,7 @@
-//! Takes host code out of a program: what kernels do not need becomes spaces.
+//! Removes host code from a program by replacing it with spaces.
 //!
-//! Lines and columns stay. A declaration is kept if a kernel, or a variable of the device, needs
-//! it, directly or through others that are kept.
+//! So lines and columns are unchanged. A declaration is kept if a kernel or a device variable uses
+//! it, directly or through other kept declarations.
 
 use std::rc::Rc;
 
@@ -17,43 +17,44 @@ use super::token::{Token, written};
 pub(super) struct Blanked {
     /// The text of each file.
     pub(super) texts: Vec<String>,
-    /// Names of functions and variables that were taken out, with their lines.
+    /// Names of removed functions and variables, with their lines.
     pub(super) removed: FxHashMap<String, (u32, Kind)>,
     /// Whether a kept function or variable has no execution space, such as `constexpr int f()`.
     pub(super) unannotated: bool,
     /// Whether kernels use templates of `namespace std`.
     pub(super) templates: bool,
-    /// Invocations of macros that make kernels and host code, by file, with what is kept of them.
+    /// Macro invocations that expand to both kernels and host code: file, range of bytes, and the
+    /// text that replaces the invocation.
     pub(super) edits: Vec<(u32, std::ops::Range<usize>, String)>,
     /// Names that the kept declarations use.
     used: FxHashSet<Rc<str>>,
 }
 
 impl Blanked {
-    /// Whether what is kept uses a name.
+    /// Whether a kept declaration uses a name.
     pub(super) fn uses(&self, name: &str) -> bool {
         self.used.contains(name)
     }
 }
 
-/// Words that put a declaration on the device.
+/// Specifiers of device declarations.
 const DEVICE: &[&str] = &["__global__", "__device__", "__constant__", "__managed__", "__shared__"];
 
 /// Namespaces of CUDA's device headers.
 const DEVICE_NAMESPACES: &[&str] = &["nvcuda", "cooperative_groups", "cuda", "cub", "cg", "wmma"];
 
-/// Whether it is for the device: a kernel, a device function or a device variable.
+/// Whether a declaration is a kernel, a device function or a device variable.
 pub(super) fn is_device(declaration: &Declaration, tokens: &[Token]) -> bool {
     declaration.words(tokens).iter().any(|t| DEVICE.iter().any(|word| t.is(word)))
 }
 
-/// Whether it is a kernel.
+/// Whether a declaration is a kernel.
 pub(super) fn is_kernel(declaration: &Declaration, tokens: &[Token]) -> bool {
     matches!(declaration.kind, Kind::Function | Kind::Instantiation)
         && declaration.words(tokens).iter().any(|t| t.is("__global__"))
 }
 
-/// Blanks host code. `names` are used by the instances of templates.
+/// Blanks host code. `names` are the tokens of template arguments, whose declarations are kept.
 pub(super) fn blank(program: &Preprocessed, declarations: &[Declaration], names: &[Token]) -> Blanked {
     let tokens = &program.tokens;
     let keep = Keep::find(tokens, declarations, names);
@@ -81,7 +82,8 @@ pub(super) fn blank(program: &Preprocessed, declarations: &[Declaration], names:
     Blanked { texts, removed, unannotated, templates, edits, used: keep.used }
 }
 
-/// What a range of bytes belongs to. Later levels win: a macro may make kernels and host code.
+/// The class of a range of bytes. Ranges can overlap, since a macro can expand to kernels and host
+/// code; later variants have precedence.
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
     Host,
@@ -92,7 +94,7 @@ enum Level {
 /// A range of bytes of a file.
 type Mark = (usize, usize, Level);
 
-/// Marks the ranges of a declaration in each file that it is in.
+/// Marks the range of a declaration in each file that has tokens of it.
 fn mark(tokens: &[Token], declaration: &Declaration, level: Level, marks: &mut [Vec<Mark>]) {
     let mut ranges: FxHashMap<u32, (usize, usize)> = FxHashMap::default();
     for token in tokens.get(declaration.range.clone()).unwrap_or(&[]) {
@@ -106,9 +108,9 @@ fn mark(tokens: &[Token], declaration: &Declaration, level: Level, marks: &mut [
     }
 }
 
-/// What is kept of the macros that make kernels and host code at once.
+/// Returns [`Blanked::edits`]: the kept text of macros that expand to kernels and host code.
 fn mixed(tokens: &[Token], declarations: &[Declaration], kept: &[bool]) -> Vec<(u32, std::ops::Range<usize>, String)> {
-    // The invocation that makes all of a declaration.
+    // The macro invocation that expands to the whole declaration.
     let invocation = |declaration: &Declaration| {
         let list = tokens.get(declaration.range.clone())?;
         let first = list.first().filter(|t| t.expanded)?;
@@ -161,7 +163,7 @@ fn is_host_member(tokens: &[Token], member: &Declaration) -> bool {
     }
 }
 
-/// Whether tokens name something that only host code has: `std::vector`, `thrust::…`.
+/// Whether tokens use a host library: `std::vector`, `thrust::…`.
 fn mentions_host(tokens: &[Token]) -> bool {
     tokens.windows(3).any(|window| {
         let [space, colons, name] = window else { return false };
@@ -169,7 +171,7 @@ fn mentions_host(tokens: &[Token]) -> bool {
     })
 }
 
-/// The text of a file without its host code.
+/// The text of a file with its host code blanked.
 fn apply(file: &SourceFile, marks: &[Mark]) -> String {
     let mut blank = vec![false; file.text.len()];
     for level in [Level::Host, Level::Kept, Level::HostMember] {
@@ -196,7 +198,7 @@ fn apply(file: &SourceFile, marks: &[Mark]) -> String {
     text
 }
 
-/// Which declarations at namespace scope are kept.
+/// The kept declarations at namespace scope, and the names that they use.
 struct Keep {
     kept: Vec<bool>,
     used: FxHashSet<Rc<str>>,
@@ -204,7 +206,7 @@ struct Keep {
 
 impl Keep {
     fn find(tokens: &[Token], declarations: &[Declaration], names: &[Token]) -> Self {
-        // Candidates by the names that they declare.
+        // Indices of declarations by the names that they declare.
         let mut by_name: FxHashMap<&str, Vec<usize>> = FxHashMap::default();
         let mut work = Vec::new();
         let mut own_namespaces: FxHashSet<&str> = DEVICE_NAMESPACES.iter().copied().collect();
@@ -255,8 +257,8 @@ impl Keep {
         keep
     }
 
-    /// Visits the names that a declaration uses for the first time; members that are blanked do not
-    /// count.
+    /// Calls `visit` for each name that a declaration is the first to use. Blanked members are
+    /// skipped.
     fn use_names(&mut self, tokens: &[Token], declaration: &Declaration, visit: &mut dyn FnMut(&str)) {
         let skipped: Vec<_> = declaration
             .members
@@ -273,7 +275,7 @@ impl Keep {
     }
 }
 
-/// Whether it is kept without being used: kernels, device variables, operators of the device.
+/// Whether a declaration is always kept: kernels, device variables, device operators.
 fn is_root(tokens: &[Token], declaration: &Declaration) -> bool {
     if declaration.kind == Kind::Instantiation || is_kernel(declaration, tokens) {
         return is_device(declaration, tokens);
@@ -284,13 +286,13 @@ fn is_root(tokens: &[Token], declaration: &Declaration) -> bool {
     is_device(declaration, tokens) && (operator || variable || definition)
 }
 
-/// Whether it defines a member outside of its class: `float C::f() { … }`.
+/// Whether a declaration defines a member outside of its class: `float C::f() { … }`.
 fn is_member_definition(tokens: &[Token], declaration: &Declaration) -> bool {
     let before = declaration.names.first().and_then(|name| name.checked_sub(1)).and_then(|i| tokens.get(i));
     before.is_some_and(|t| t.is("::"))
 }
 
-/// Whether device code can use it.
+/// Whether device code can use a declaration.
 fn is_usable(tokens: &[Token], declaration: &Declaration) -> bool {
     if is_device(declaration, tokens) {
         return true;

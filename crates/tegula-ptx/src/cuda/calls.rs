@@ -1,4 +1,4 @@
-//! Calls of host functions: what they say about parameters and template parameters.
+//! Calls of host functions: constant values for their parameters and template parameters.
 
 use rustc_hash::FxHashMap;
 
@@ -7,18 +7,18 @@ use super::declaration::Declaration;
 use super::environment::{Environment, param_names};
 use super::token::{Token, close, close_angle, split};
 
-/// Constant arguments of the calls in a program, by function.
+/// Constant arguments of the calls in a program.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// `None` where calls differ, or where an argument is not constant.
+    /// By name of the function. `None` if calls differ, or if an argument is not constant.
     arguments: FxHashMap<String, Vec<Option<Value>>>,
 }
 
-/// At most as many calls of one template count.
+/// Maximum number of calls of one template that are used.
 const LIMIT: usize = 64;
 
 impl Calls {
-    /// Reads the calls that host functions make to each other.
+    /// Collects the calls between host functions.
     pub(super) fn read(tokens: &[Token], host: &[&Declaration], global: &Environment<'_>) -> Self {
         let mut calls = Self::default();
         let known: FxHashMap<&str, usize> =
@@ -29,7 +29,7 @@ impl Calls {
             environment.enter(tokens, declaration);
             let end = declaration.body.end;
             environment.read(tokens, declaration.body.clone(), &mut |environment, at| {
-                // A function that calls itself says nothing about its first call.
+                // Recursive calls are ignored: the arguments of the first call are relevant.
                 let itself = declaration.name(tokens);
                 let Some(token) = tokens.get(at).filter(|t| t.is_name() && !t.is(itself)) else { return };
                 let Some((name, &params)) = known.get_key_value(&*token.text) else { return };
@@ -57,7 +57,7 @@ impl Calls {
         calls
     }
 
-    /// What is known at the beginning of a function.
+    /// The environment at the beginning of a function.
     fn environment<'a>(
         &self,
         tokens: &[Token],
@@ -73,7 +73,7 @@ impl Calls {
         environment
     }
 
-    /// The environments of a function: one for each call of a template `run<16>(…)`.
+    /// The environments of a function: for a template, one for each call such as `run<16>(…)`.
     pub(super) fn environments<'a>(
         &self,
         tokens: &[Token],

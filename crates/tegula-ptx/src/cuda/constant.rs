@@ -1,4 +1,4 @@
-//! Constant expressions: of `#if`, of template arguments, and of `<<<grid, block>>>`.
+//! Constant expressions: in `#if`, in template arguments, and in `<<<grid, block>>>`.
 
 use super::token::{Kind, Token, close, close_angle, split};
 use super::types;
@@ -8,7 +8,7 @@ use super::types;
 pub(super) enum Value {
     Integer(i64),
     Real(f64),
-    /// A `dim3`; axes that are left out are 1.
+    /// A `dim3`; omitted axes are 1.
     Dim([i64; 3]),
 }
 
@@ -24,7 +24,7 @@ impl Value {
     pub(super) fn integer(self) -> Option<i64> {
         match self {
             Value::Integer(value) => Some(value),
-            // A float initializes an integer by truncation.
+            // An integer that is initialized with a floating-point number truncates it.
             Value::Real(value) if value.abs() < 9e18 => Some(value as i64),
             _ => None,
         }
@@ -35,7 +35,7 @@ impl Value {
     }
 }
 
-/// What the names in an expression mean.
+/// Resolves the names in an expression.
 pub(super) trait Names {
     /// The value of a variable.
     fn value(&self, name: &str) -> Option<Value>;
@@ -51,7 +51,7 @@ pub(super) trait Names {
     }
 }
 
-/// Names of `#if`: every name that is left is 0.
+/// Names in `#if`: a name that is not a macro is 0.
 pub(super) struct Zero;
 
 impl Names for Zero {
@@ -60,7 +60,7 @@ impl Names for Zero {
     }
 }
 
-/// Depth at which an expression is given up.
+/// Maximum nesting depth; a deeper expression is treated as not constant.
 const DEPTH: u32 = 64;
 
 /// Evaluates an expression; `None` if it is not constant.
@@ -68,14 +68,14 @@ pub(super) fn evaluate(tokens: &[Token], names: &dyn Names) -> Option<Value> {
     evaluate_at(tokens, names, 0)
 }
 
-/// [`evaluate`] inside of another evaluation.
+/// [`evaluate`] at a nesting depth.
 pub(super) fn evaluate_at(tokens: &[Token], names: &dyn Names, depth: u32) -> Option<Value> {
     let mut parser = Parser { tokens, at: 0, names, depth };
     let value = parser.ternary()?;
     (parser.at == tokens.len()).then_some(value)
 }
 
-/// Binary operators by precedence, loosest first.
+/// Binary operators by precedence, lowest first.
 const BINARY: [&[&str]; 10] = [
     &["||"],
     &["&&"],
@@ -101,7 +101,7 @@ impl<'a> Parser<'a> {
         self.tokens.get(self.at)
     }
 
-    /// The group that opens here, without its brackets; goes past it.
+    /// The tokens between the current bracket and its closing bracket; advances past the latter.
     fn group(&mut self) -> Option<&'a [Token]> {
         let end = close(self.tokens, self.at, self.tokens.len());
         let inner = self.tokens.get(self.at + 1..end.checked_sub(1)?)?;
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
         let chosen = match condition.and_then(Value::is_true) {
             Some(true) => yes,
             Some(false) => no,
-            // An option of the command line: its default.
+            // Unknown condition: the branch without `argv` is taken, as it has the default value.
             None if mentions_arguments(yes) => no,
             None if mentions_arguments(no) => yes,
             None => return None,
@@ -140,7 +140,7 @@ impl<'a> Parser<'a> {
         evaluate_at(chosen, self.names, self.depth)
     }
 
-    /// The next `text` outside of groups and of nested conditions.
+    /// The position of the next token `text`, outside of brackets and nested conditionals.
     fn find(&self, text: &str, from: usize) -> Option<usize> {
         let (mut i, mut nested) = (from, 0);
         while let Some(token) = self.tokens.get(i) {
@@ -162,7 +162,7 @@ impl<'a> Parser<'a> {
         let token = self.peek()?;
         let next = self.tokens.get(self.at + 1);
         let next_glued = |text: &str| next.is_some_and(|t| t.glued && t.is(text));
-        // `>` is always a token alone: `>=` and `>>` are put together here.
+        // The lexer splits `>=` and `>>`, so they are joined here.
         let (text, length) = match &*token.text {
             ">" if next_glued(">") => (">>", 2),
             ">" if next_glued("=") => (">=", 2),
@@ -244,7 +244,7 @@ impl<'a> Parser<'a> {
 
     fn name(&mut self, token: &Token) -> Option<Value> {
         let mut name = token;
-        // Qualifiers of names are not looked at.
+        // Namespace qualifiers are skipped.
         while self.peek().is_some_and(|t| t.is("::")) {
             self.at += 1;
             name = self.peek().filter(|t| t.is_name())?;
@@ -316,12 +316,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether an expression depends on the command line.
+/// Whether an expression depends on the command line: it has `argc`, `argv` or `atoi`.
 pub(super) fn mentions_arguments(tokens: &[Token]) -> bool {
     tokens.iter().any(|t| t.is("argv") || t.is("atoi") || t.is("argc"))
 }
 
-/// The name just before an opening bracket, as a type.
+/// The tokens of the type name before an opening bracket.
 fn name_run(tokens: &[Token], open: usize) -> &[Token] {
     tokens.get(open.saturating_sub(1)..open).unwrap_or(&[])
 }
@@ -378,7 +378,7 @@ fn compare<T: PartialOrd>(operator: &str, a: T, b: T) -> Option<bool> {
     })
 }
 
-/// Functions of the standard library that programs size launches with.
+/// Evaluates a function of the standard library that is common in launch configurations.
 fn builtin(name: &str, arguments: &[Option<Value>]) -> Option<Value> {
     match (name, arguments) {
         ("min" | "max", [Some(a), Some(b)]) => {
@@ -395,7 +395,7 @@ fn builtin(name: &str, arguments: &[Option<Value>]) -> Option<Value> {
     }
 }
 
-/// A number, with its suffix.
+/// The value of a number literal with its suffix.
 fn number(text: &str) -> Option<Value> {
     let text = text.replace('\'', "").to_ascii_lowercase();
     let radix = match text.get(..2) {
@@ -421,7 +421,7 @@ fn number(text: &str) -> Option<Value> {
     u64::from_str_radix(digits, radix).ok().map(|value| Value::Integer(value as i64))
 }
 
-/// A character of ASCII, for `#if 'a' == 97`.
+/// The value of an ASCII character literal, for `#if 'a' == 97`.
 fn character(text: &str) -> Option<Value> {
     match text.as_bytes() {
         [b'\'', c, b'\''] => Some(Value::Integer(i64::from(*c))),

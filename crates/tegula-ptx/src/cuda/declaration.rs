@@ -1,54 +1,54 @@
 //! Declarations at namespace scope and in classes.
 //!
-//! It finds where each begins and ends, its name and its execution space. It does not understand
-//! expressions or statements.
+//! The parser finds the range, the name and the execution space of each declaration. It does not
+//! parse expressions and statements.
 
 use std::ops::Range;
 
 use super::token::{Kind as TokenKind, Token, close, close_angle};
 
-/// What a declaration declares.
+/// The kind of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A function, with or without its body.
     Function,
     Variable,
-    /// A class or structure with its members.
+    /// The definition of a class or structure.
     Class,
     Enum,
-    /// `typedef`, `using name = …`, a namespace alias, or a class without its members.
+    /// `typedef`, `using name = …`, a namespace alias, or a declaration of a class without a body.
     Alias,
     /// `using namespace …` or `using a::b`.
     Using,
     /// `template void f<3>(…);`
     Instantiation,
-    /// `static_assert`, `asm`, a macro that is not known.
+    /// `static_assert`, `asm`, an unknown macro.
     Other,
 }
 
-/// A declaration; all ranges are of tokens.
+/// A declaration; all ranges are token indices.
 #[derive(Clone, Debug)]
 pub(super) struct Declaration {
     pub(super) kind: Kind,
-    /// All of it.
+    /// The whole declaration.
     pub(super) range: Range<usize>,
-    /// After `template<…>` and up to the body, the initializer or the semicolon.
+    /// From the end of `template<…>` to the body, the initializer or the semicolon.
     pub(super) head: Range<usize>,
     /// Parameters of the template, without the brackets.
     pub(super) template: Option<Range<usize>>,
     /// Parameters of a function, without the parentheses.
     pub(super) params: Range<usize>,
-    /// Between the braces of a function, class or enum.
+    /// The tokens between the braces of a function, class or enum.
     pub(super) body: Range<usize>,
-    /// The name without its qualifiers; variables may have several.
+    /// The declared names, without qualifiers; several for `int a, b;`.
     pub(super) names: Vec<usize>,
-    /// The enclosing namespaces; anonymous ones are left out.
+    /// The enclosing namespaces, except anonymous ones.
     pub(super) scope: Vec<String>,
     /// Members of a class.
     pub(super) members: Vec<Declaration>,
 }
 
-/// Words that may be followed by parentheses which are not parameters.
+/// Specifiers that can be followed by parentheses that are not a parameter list.
 const ATTRIBUTES: &[&str] = &[
     "decltype",
     "alignas",
@@ -66,17 +66,17 @@ const ATTRIBUTES: &[&str] = &[
     "__builtin_align__",
 ];
 
-/// Depth of namespaces and classes at which the parser gives up.
+/// Maximum nesting depth of namespaces and classes; the parser skips deeper ones.
 const DEPTH: usize = 64;
 
-/// The declarations in tokens.
+/// Parses all declarations.
 pub(super) fn declarations(tokens: &[Token]) -> Vec<Declaration> {
     let mut out = Vec::new();
     scope(tokens, 0..tokens.len(), &mut Vec::new(), 0, &mut out);
     out
 }
 
-/// Reads a namespace, or the members of a class.
+/// Parses the declarations of a namespace or a class.
 fn scope(tokens: &[Token], range: Range<usize>, names: &mut Vec<String>, depth: usize, out: &mut Vec<Declaration>) {
     let is = |i: usize, text: &str| i < range.end && tokens.get(i).is_some_and(|t| t.is(text));
     let mut at = range.start;
@@ -138,7 +138,7 @@ impl Parser<'_> {
         self.get(i).is_some_and(|t| t.is(text))
     }
 
-    /// Goes past the next semicolon.
+    /// Advances past the next semicolon.
     fn skip_statement(&mut self) {
         while let Some(token) = self.get(self.at) {
             if token.is("(") || token.is("[") || token.is("{") {
@@ -262,7 +262,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a class or enum with its members begins at `at`; its opening brace.
+    /// The opening brace of the class or enum that begins at `at`; `None` if it has no body.
     fn class_body(&self, at: usize) -> Option<usize> {
         if !["struct", "class", "union", "enum"].iter().any(|word| self.is(at, word)) {
             return None;
@@ -345,7 +345,7 @@ impl Parser<'_> {
                 }
                 end_head(out, at, &mut head_ended);
             } else if token.is(":") && function && !head_ended {
-                // A constructor's initializers: each a name and a group.
+                // Member initializers of a constructor.
                 end_head(out, at, &mut head_ended);
                 self.initializers();
                 if self.is(self.at, "{") {
@@ -408,8 +408,8 @@ impl Parser<'_> {
                 break;
             } else {
                 let word = self.is(i, "class") || self.is(i, "struct");
-                // The last name before the base classes; arguments of a specialization are not
-                // names.
+                // The last name before the base classes, outside of the arguments of a
+                // specialization.
                 if self.is(i, "<") {
                     i = close_angle(self.tokens, i, open).unwrap_or(open);
                     continue;
@@ -422,7 +422,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the group at `open` holds parameters of a function.
+    /// Whether the parentheses at `open` are the parameter list of a function.
     fn parameters(&self, out: &mut Declaration, open: usize) -> bool {
         let Some(before) = open.checked_sub(1) else { return false };
         if before < out.head.start || ATTRIBUTES.iter().any(|word| self.is(before, word)) {
@@ -473,7 +473,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Goes past `a(1), b{2}`, to the body.
+    /// Advances past the member initializers `a(1), b{2}`, to the body.
     fn initializers(&mut self) {
         self.at += 1;
         while let Some(token) = self.get(self.at) {

@@ -1,4 +1,4 @@
-//! Runs a compiler on a program.
+//! Compilation: prepares a program, runs a compiler, and matches its symbols to the kernels.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ use super::symbols::Symbols;
 use super::token::tokens;
 use super::{CompileError, CompileOptions, Compiled};
 
-/// Names of the headers that are put before the program.
+/// Names of the headers that are included before the program.
 const PRELUDE_NAME: &str = "tegula_prelude.cuh";
 const TEMPLATES_NAME: &str = "tegula_templates.cuh";
 
@@ -59,7 +59,7 @@ pub(super) fn compile(
     if let Some(name) = &options.kernel
         && requested.is_none()
     {
-        // A symbol, which only the PTX shows.
+        // The name is a symbol, which is known only from the PTX.
         super::choose(path, &kernels, Some(name)).map(drop).or_else(|error| match error {
             CompileError::Ambiguous { .. } => Ok(()),
             error => Err(error),
@@ -129,7 +129,7 @@ impl Run<'_> {
         }
         let mut job = Job { name: self.path.display().to_string(), ..Job::default() };
         job.options = vec![format!("--gpu-architecture=compute_{arch}"), "-lineinfo".to_owned()];
-        // NVRTC before CUDA 12 takes an older standard than nvcc.
+        // The default standard of NVRTC before CUDA 12 is older than that of nvcc.
         if self.options.standard.is_none() && nvrtc.version.0 < 12 {
             job.options.push("-std=c++17".to_owned());
         }
@@ -145,13 +145,13 @@ impl Run<'_> {
         let compile = |job: &Job| nvrtc.compile(job).map_err(|reason| self.failed(reason));
         let mut notes = Vec::new();
         let mut output = compile(&job)?;
-        // A header of CUDA is missing: NVRTC brings its own since CUDA 13.3.
+        // A CUDA header is missing. Since CUDA 13.3, NVRTC contains the CUDA headers.
         if output.ptx.is_none() && missing_header(&output.log).is_some() && nvrtc.has_headers() {
             let folder = find::header_cache(nvrtc.version);
             nvrtc
                 .install_headers(&folder)
                 .map_err(|reason| self.failed(format!("{}: headers not written: {reason}", folder.display())))?;
-            // Before others, because they are of this version.
+            // These folders come first, because their headers have the version of the compiler.
             for folder in [folder.join("cccl"), folder] {
                 job.options.insert(own_options, format!("-I{}", folder.display()));
             }
@@ -162,7 +162,7 @@ impl Run<'_> {
         {
             return Err(self.header(&header, &output.log, nvrtc.version.0));
         }
-        // Instances that the program seems to name and the compiler refuses.
+        // Instances that were found in the program but that the compiler rejects are removed.
         for _ in 0..2 {
             let refused = refused_names(&output.log);
             let wrong = |i: &Instance| Some(i) != self.requested && refused.contains(&squeeze(&self.source.name(i)));
@@ -181,7 +181,7 @@ impl Run<'_> {
         {
             output = plain;
         }
-        // An error within an instance that the program names.
+        // If an instance of the program has an error, only the requested one is compiled.
         let needed: Vec<Instance> = instances.iter().filter(|i| Some(*i) == self.requested).cloned().collect();
         if output.ptx.is_none() && needed.len() < instances.len() {
             let fewer = compile(&Job { expressions: expressions(&needed), ..job.clone() })?;
@@ -197,13 +197,13 @@ impl Run<'_> {
         }
         output.log = self.own_messages(&output.log);
         for (name, line) in missing {
-            notes.push(format!("header \"{name}\" (line {line}) not found; it is left out"));
+            notes.push(format!("header \"{name}\" (line {line}) not found; the include is ignored"));
         }
         output.log.extend(notes.iter().map(|note| format!("{}: warning: {note}\n", self.path.display())));
         Ok(output)
     }
 
-    /// Fills in the texts of a job; returns the headers that were not found, with their lines.
+    /// Sets the source and the headers of a job; returns the missing headers with their lines.
     fn texts(&self, blanked: &Blanked, folders: &[PathBuf], job: &mut Job) -> Vec<(String, u32)> {
         let files = &self.source.program.files;
         let mut missing = Vec::new();
@@ -212,7 +212,7 @@ impl Run<'_> {
             let mut text = text.clone();
             let mut edits: Vec<(std::ops::Range<usize>, String)> = Vec::new();
             for (_, range, replace) in blanked.edits.iter().filter(|edit| edit.0 as usize == index) {
-                // The lines after it keep their numbers.
+                // Line breaks are kept, so that the following lines keep their numbers.
                 let lines = text.get(range.clone()).map_or(0, |text| text.matches('\n').count());
                 edits.push((range.clone(), format!("{replace}{}", "\n".repeat(lines))));
             }
@@ -229,7 +229,7 @@ impl Run<'_> {
                         }
                     },
                 };
-                // Only where the directive was not blanked with its function.
+                // Only if the directive was not blanked as a part of a host function.
                 let written = text.get(include.start..include.end).is_some_and(|name| !name.trim().is_empty());
                 edits.extend(replace.filter(|_| written).map(|replace| (include.start..include.end, replace)));
             }
@@ -251,7 +251,7 @@ impl Run<'_> {
         let own = [(PRELUDE_NAME, PRELUDE), (TEMPLATES_NAME, TEMPLATES), ("tegula/empty", "\n")];
         let listed = own.into_iter().chain(headers::virtual_headers());
         job.headers.extend(listed.map(|(name, text)| (name.to_owned(), text.to_owned())));
-        // Folders such as `sys/`: by the names in the program.
+        // Headers with a path, such as `sys/time.h`, are added by their names in the program.
         let half = headers::HALF_NAMES.iter().any(|name| blanked.uses(name));
         for name in files.iter().flat_map(|file| &file.includes).map(|include| &include.name) {
             let text = match headers::virtual_text(name) {
@@ -270,7 +270,7 @@ impl Run<'_> {
         missing
     }
 
-    /// What to do with a header that is not one of the program's files.
+    /// Decides how to provide a header that is not a file of the program.
     fn external(&self, include: &super::preprocess::Include, blanked: &Blanked, folders: &[PathBuf]) -> Header {
         let name = &include.name;
         if let Some((_, space)) = headers::BY_NAMESPACE.iter().find(|(folder, _)| name.starts_with(folder)) {
@@ -282,7 +282,8 @@ impl Run<'_> {
         if exists || headers::package(name, 13).is_some() { Header::Compiler } else { Header::Missing }
     }
 
-    /// The program as it is, for NVRTC's own users: without prelude, if it has no host code.
+    /// Compiles the unmodified program without the prelude, if it has no host code. This is for
+    /// sources that were written for NVRTC.
     fn plain(&self, nvrtc: &Nvrtc, job: &Job, blanked: &Blanked) -> Result<Option<Output>, CompileError> {
         let host = |(_, kind): &(u32, Kind)| *kind == Kind::Function;
         if blanked.removed.values().any(host) {
@@ -318,7 +319,7 @@ impl Run<'_> {
     }
 
     fn rejected(&self, log: String, blanked: &Blanked, missing: &[(String, u32)]) -> CompileError {
-        // The requested instance is not valid.
+        // NVRTC rejects the name expression of the requested instance.
         if let (Some(line), Some(instance)) =
             (log.lines().find(|line| line.starts_with("__nv_name_map")), self.requested)
         {
@@ -334,7 +335,7 @@ impl Run<'_> {
             if log.contains(&format!("identifier \"{name}\" is undefined")) {
                 notes.push(match kind {
                     Kind::Function => format!("{name} (line {line}) is a host function; mark it __device__"),
-                    _ => format!("{name} (line {line}) is a host variable; make it constexpr or __constant__"),
+                    _ => format!("{name} (line {line}) is a host variable; declare it constexpr or __constant__"),
                 });
             }
         }
@@ -342,7 +343,7 @@ impl Run<'_> {
         CompileError::Rejected { log: self.own_messages(&log).trim_end().to_owned(), notes }
     }
 
-    /// The messages without warnings about headers that are not the program's.
+    /// The compiler's messages, without warnings about headers that are not part of the program.
     fn own_messages(&self, log: &str) -> String {
         let own: Vec<String> = self.source.program.files.iter().map(|f| f.path.display().to_string()).collect();
         let (mut out, mut keep) = (String::new(), true);
@@ -353,7 +354,7 @@ impl Run<'_> {
             let message = [": warning ", ": error", ": catastrophic error", ": note", ": remark"];
             if let Some((place, rest)) = message.iter().find_map(|word| line.find(word)).map(|at| line.split_at(at)) {
                 let file = place.rsplit_once('(').map_or(place, |(file, _)| file);
-                // Kernels are used by host code, which the compiler does not see.
+                // Kernels seem unused, since their launches were removed with the host code.
                 let unused = rest.contains("#177-D: function \"");
                 keep = !rest.starts_with(": warning ") || (own.iter().any(|path| path == file) && !unused);
             }
@@ -367,7 +368,7 @@ impl Run<'_> {
         if text.is_empty() { String::new() } else { format!("{text}\n") }
     }
 
-    /// Runs nvcc, or clang with a toolkit. They read host code themselves.
+    /// Runs nvcc, or clang with a toolkit, on the unmodified program with its host code.
     fn program(&self, program: &Path, toolkit: Option<&Path>) -> Result<Output, CompileError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -389,7 +390,7 @@ impl Run<'_> {
     fn run_in(&self, folder: &Path, program: &Path, toolkit: Option<&Path>) -> std::io::Result<(bool, String, String)> {
         let (input, output) = (folder.join("program.cu"), folder.join("program.ptx"));
         let path = self.path.display().to_string().replace('\\', "\\\\").replace('"', "\\\"");
-        // A pointer to a kernel instantiates it.
+        // Taking the address of a kernel instantiates it.
         let pointer = |(i, instance): (usize, Instance)| {
             format!("\nstatic void* tegula_instance_{i} = (void*)&{};", self.source.name(&instance))
         };
@@ -398,7 +399,7 @@ impl Run<'_> {
         let arch = self.arch().unwrap_or("80");
         let mut command = Command::new(program);
         match toolkit {
-            // As NVRTC gets it: constexpr functions need no space.
+            // As with NVRTC, constexpr functions need no execution space.
             None => command
                 .args(["-ptx", "-lineinfo", "--expt-relaxed-constexpr", "--extended-lambda"])
                 .arg(format!("-arch=sm_{arch}")),
@@ -415,22 +416,22 @@ impl Run<'_> {
     }
 }
 
-/// How the compiler gets a header.
+/// The source of a header that is not a file of the program.
 enum Header {
-    /// It reads the header itself.
+    /// The compiler reads the header itself.
     Compiler,
-    /// Only host code needs it.
+    /// Only host code needs the header, so it is replaced by an empty one.
     Host,
-    /// It is not found.
+    /// The header is not found.
     Missing,
 }
 
-/// Names of instances that NVRTC does not accept.
+/// Names of the instances that NVRTC rejects, from its log.
 fn refused_names(log: &str) -> Vec<String> {
     log.lines().filter_map(|line| line.trim_start().strip_prefix("#pragma nv_mangled_name ")).map(squeeze).collect()
 }
 
-/// The text of the first error.
+/// The text of the first error in a log.
 fn first_error(log: &str) -> &str {
     log.lines().find_map(|line| line.split_once("error: ")).map_or("", |(_, text)| text)
 }
@@ -440,7 +441,7 @@ fn squeeze(name: &str) -> String {
     name.chars().filter(|c| !c.is_whitespace()).collect()
 }
 
-/// The header that a compiler did not find.
+/// The header that the compiler did not find, from its log.
 fn missing_header(log: &str) -> Option<String> {
     // NVRTC and nvcc's front end; clang and gcc.
     for marker in ["not open source file \"", "cannot open source file \""] {

@@ -1,4 +1,4 @@
-//! Variables of host code, as far as they are constant: it reads assignments in their order.
+//! Constant propagation in host code: values and types of variables, from assignments in order.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -11,25 +11,25 @@ use super::declaration::{Declaration, Kind};
 use super::token::{Token, close};
 use super::types::{self, Types};
 
-/// Functions whose body is one `return`: their parameters and the expression.
+/// Functions whose body is one `return` statement: parameters and expression, by name.
 pub(super) type Functions = FxHashMap<String, (Vec<Rc<str>>, Vec<Token>)>;
 
-/// Values and types of the variables at a point of a function.
+/// Values and types of the variables at a position in a function.
 #[derive(Clone, Debug)]
 pub(super) struct Environment<'a> {
     variables: FxHashMap<Rc<str>, Option<Value>>,
-    /// Types of variables, such as `float *`.
+    /// Declared types of variables, such as `float *`.
     declared: FxHashMap<Rc<str>, Vec<Token>>,
     functions: &'a Functions,
     pub(super) types: Types,
-    /// Calls of functions that may still be evaluated: recursion ends.
+    /// Remaining number of calls that are evaluated, which bounds recursion.
     calls: Rc<Cell<u32>>,
 }
 
-/// Calls of functions in one program.
+/// Maximum number of calls that are evaluated in one program.
 const CALLS: u32 = 1000;
 
-/// Tokens of the longest expression.
+/// Maximum number of tokens of an expression.
 const EXPRESSION: usize = 4096;
 
 impl Names for Environment<'_> {
@@ -59,7 +59,7 @@ impl Names for Environment<'_> {
     }
 }
 
-/// Functions that return one expression.
+/// Collects the functions whose body is one `return` statement.
 pub(super) fn functions(tokens: &[Token], declarations: &[Declaration]) -> Functions {
     let mut functions = Functions::default();
     for declaration in declarations.iter().filter(|d| d.kind == Kind::Function) {
@@ -98,7 +98,7 @@ impl<'a> Environment<'a> {
             calls: Rc::new(Cell::new(CALLS)),
         };
         for declaration in declarations {
-            // `int M(7);` reads as a prototype.
+            // `int M(7);` is parsed as a prototype.
             let first = tokens.get(declaration.params.start);
             let number = first.is_some_and(|t| t.text.starts_with(|c: char| c.is_ascii_digit()));
             if declaration.kind == Kind::Variable || (declaration.kind == Kind::Function && number) {
@@ -124,7 +124,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Hides global variables behind the parameters of a function.
+    /// Enters a function: its parameters hide global variables, and have no known value.
     pub(super) fn enter(&mut self, tokens: &[Token], declaration: &Declaration) {
         let params = tokens.get(declaration.params.clone()).unwrap_or(&[]);
         for param in super::token::split(params) {
@@ -135,12 +135,12 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Gives a name a value, such as that of a template argument.
+    /// Sets the value of a name, such as that of a template argument.
     pub(super) fn set(&mut self, name: &str, value: Option<Value>) {
         self.variables.insert(name.into(), value);
     }
 
-    /// Whether a variable of this name exists whose value is not known.
+    /// Whether a variable of this name exists and has no known value.
     pub(super) fn is_unknown(&self, name: &str) -> bool {
         self.variables.get(name).is_some_and(Option::is_none)
     }
@@ -161,7 +161,7 @@ impl<'a> Environment<'a> {
         Some(vec![Token { text: word.into(), kind: super::token::Kind::Name, ..token.clone() }])
     }
 
-    /// Reads statements in order; `visit` sees each token with what is known before it.
+    /// Reads statements in order. `visit` is called for each token, with the environment before it.
     pub(super) fn read(&mut self, tokens: &[Token], range: Range<usize>, visit: &mut dyn FnMut(&Self, usize)) {
         // The type of the declaration that is being read.
         let mut base: Option<Vec<Token>> = None;
@@ -207,7 +207,7 @@ impl<'a> Environment<'a> {
                 let stop = expression_end(tokens, end, range.end);
                 let list = tokens.get(end..stop).unwrap_or(&[]);
                 let value = self.convert(declared.as_deref(), evaluate(list, self));
-                // An option of the command line: the default stays.
+                // An assignment from `argv` keeps the default value.
                 let optional = value.is_none() && mentions_arguments(list) && self.value(&token.text).is_some();
                 if !optional {
                     self.variables.insert(token.text.clone(), value);
@@ -218,7 +218,7 @@ impl<'a> Environment<'a> {
                 if is_dim3(&ty) {
                     let whole = tokens.get(at + 1..stop).unwrap_or(&[]);
                     let value = match whole.split_first() {
-                        // `dim3 grid(a, b)` reads as `dim3(a, b)`.
+                        // `dim3 grid(a, b)` is evaluated as `dim3(a, b)`.
                         Some((open, _)) => {
                             let name = Token { text: "dim3".into(), ..token.clone() };
                             let brackets = [&[name, open.clone()][..], whole.get(1..).unwrap_or(&[])].concat();
@@ -240,7 +240,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// `int x = 3.5` is 3.
+    /// Converts a value to the declared type: `int x = 3.5` is 3.
     fn convert(&self, ty: Option<&[Token]>, value: Option<Value>) -> Option<Value> {
         let integer = ty.and_then(types::arithmetic).is_some_and(|scalar| !scalar.is_float());
         match value {
@@ -251,7 +251,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// `grid.x = …;`
+    /// Evaluates an assignment to a member: `grid.x = …;`.
     fn assign_member(&mut self, tokens: &[Token], at: usize, end: usize) {
         let assigned = tokens.get(at + 1).is_some_and(|t| t.is("="));
         let Some(name) = at.checked_sub(2).and_then(|i| tokens.get(i)).filter(|t| t.is_name()) else { return };
@@ -271,7 +271,7 @@ impl<'a> Environment<'a> {
         }
     }
 
-    /// Whether a function may write through `&name`.
+    /// Whether the address of a name is passed to a function, which may then change it.
     fn is_address(&self, tokens: &[Token], at: usize, start: usize) -> bool {
         let is = |back: usize, text: &str| {
             at.checked_sub(back).filter(|&i| i >= start).and_then(|i| tokens.get(i)).is_some_and(|t| t.is(text))
@@ -284,7 +284,7 @@ fn is_dim3(ty: &[Token]) -> bool {
     ty.iter().any(|t| t.is("dim3"))
 }
 
-/// Whether a variable between two tokens changes its value: `++x`, `x += 1`.
+/// Whether the tokens around a variable change its value: `++x`, `x += 1`.
 fn is_changed(before: Option<&Token>, next: &Token) -> bool {
     let step = |t: &Token| t.is("++") || t.is("--");
     let compound =
@@ -310,7 +310,7 @@ pub(super) fn expression_end(tokens: &[Token], from: usize, end: usize) -> usize
     end
 }
 
-/// The type in front of a declared name; empty if none is there.
+/// The type before a declared name; empty without a type.
 fn declared_type(tokens: &[Token], start: usize, end: usize) -> &[Token] {
     let mut first = end;
     let mut depth = 0usize;

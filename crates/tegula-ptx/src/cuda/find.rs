@@ -1,4 +1,4 @@
-//! Where compilers and CUDA's headers are.
+//! Search for compilers and CUDA headers.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use super::CompileError;
 use super::nvrtc::Nvrtc;
 
-/// The variable that names NVRTC: its file or folder.
+/// The environment variable with the path of NVRTC: its file or folder.
 const VARIABLE: &str = "TEGULA_NVRTC";
 
 /// A compiler.
@@ -18,7 +18,7 @@ pub(super) enum Compiler {
     Nvrtc(Nvrtc),
     /// `nvcc`, with its version.
     Nvcc(PathBuf, String),
-    /// `clang`, with its version and the folder of CUDA's toolkit.
+    /// `clang`, with its version and the folder of the CUDA toolkit.
     Clang { path: PathBuf, version: String, toolkit: PathBuf },
 }
 
@@ -33,13 +33,13 @@ impl Compiler {
     }
 }
 
-/// The compiler of this process: looked for once.
+/// The compiler of this process. The search runs once.
 pub(super) fn compiler() -> Result<&'static Compiler, CompileError> {
     static COMPILER: OnceLock<Result<Compiler, CompileError>> = OnceLock::new();
     COMPILER.get_or_init(|| search(env::var_os(VARIABLE))).as_ref().map_err(Clone::clone)
 }
 
-/// Looks for a compiler; `named` is the value of the variable.
+/// Searches for a compiler; `named` is the value of the environment variable.
 pub(super) fn search(named: Option<OsString>) -> Result<Compiler, CompileError> {
     if let Some(path) = named.filter(|value| !value.is_empty()).map(PathBuf::from) {
         return load_named(&path).map(Compiler::Nvrtc);
@@ -62,7 +62,7 @@ pub(super) fn search(named: Option<OsString>) -> Result<Compiler, CompileError> 
     if let Some((path, version)) = program("nvcc", "release ", &toolkit_folders()) {
         return Ok(Compiler::Nvcc(path, version));
     }
-    // Clang has neither CUDA's headers nor its library of functions.
+    // Clang needs the headers and the device library of a CUDA toolkit.
     if let Some(toolkit) = toolkits().into_iter().find(|root| root.join("include/cuda_runtime.h").exists())
         && let Some((path, version)) = program("clang", "version ", &[])
     {
@@ -85,7 +85,7 @@ fn load_named(path: &Path) -> Result<Nvrtc, CompileError> {
     Nvrtc::load(&file).map_err(unusable)
 }
 
-/// Names that the system's loader may know.
+/// File names of NVRTC for the system's loader.
 const NAMES: [&str; 8] = [
     "libnvrtc.so.13",
     "libnvrtc.so.12",
@@ -97,13 +97,13 @@ const NAMES: [&str; 8] = [
     "libnvrtc.dylib",
 ];
 
-/// NVRTC's libraries in a folder, newest first.
+/// NVRTC libraries in a folder, newest first.
 fn libraries(folder: &Path) -> Vec<PathBuf> {
     let mut found = entries(folder, |name| {
         let unix = name.starts_with("libnvrtc.so") || name == "libnvrtc.dylib";
         unix || (name.starts_with("nvrtc64_") && name.ends_with(".dll") && !name.contains("alt"))
     });
-    // `.so.13` before `.so.12`, and before the link without a number.
+    // `.so.13` comes before `.so.12` and before the link without a version.
     found.sort_by(|a, b| b.cmp(a));
     found
 }
@@ -121,7 +121,7 @@ fn entries(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// Folders of CUDA's toolkit.
+/// Folders of CUDA toolkits.
 fn toolkits() -> Vec<PathBuf> {
     let mut roots: Vec<PathBuf> =
         ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].iter().filter_map(env::var_os).map(PathBuf::from).collect();
@@ -161,7 +161,7 @@ fn environment_folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Folders of the packages of the Python on the path.
+/// Package folders of the Python on the PATH.
 fn python_folders() -> Vec<PathBuf> {
     let ask = |python: &str| {
         let output = Command::new(python).args(["-c", "import sys; print('\\n'.join(sys.path))"]).output().ok()?;
@@ -171,10 +171,10 @@ fn python_folders() -> Vec<PathBuf> {
     paths.lines().filter(|line| !line.is_empty()).flat_map(|line| package_folders(Path::new(line))).collect()
 }
 
-/// Folders of libraries in NVIDIA's packages.
+/// Library folders of NVIDIA's Python packages.
 fn package_folders(packages: &Path) -> Vec<PathBuf> {
     let mut roots = entries(&packages.join("nvidia"), |name| name.starts_with("cu"));
-    // `cu13` before `cu12` and before `cuda_nvrtc`.
+    // `cu13` comes before `cu12` and before `cuda_nvrtc`.
     roots.sort_by_key(|path| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let number: u32 = name.trim_start_matches("cu").parse().unwrap_or(0);
@@ -183,7 +183,8 @@ fn package_folders(packages: &Path) -> Vec<PathBuf> {
     roots.iter().flat_map(|root| ["lib", "bin", "bin/x86_64"].map(|sub| root.join(sub))).collect()
 }
 
-/// A program on the path or in a toolkit, with the version that it prints after `before`.
+/// The path and version of a program on the PATH or in `folders`. The version follows `before` in
+/// its output.
 fn program(name: &str, before: &str, folders: &[PathBuf]) -> Option<(PathBuf, String)> {
     let path = env::var_os("PATH")?;
     let file = format!("{name}{}", env::consts::EXE_SUFFIX);
@@ -197,7 +198,7 @@ fn program(name: &str, before: &str, folders: &[PathBuf]) -> Option<(PathBuf, St
     })
 }
 
-/// Folders of CUDA's headers that belong to a library.
+/// Folders of the CUDA headers of the same installation as a library.
 pub(super) fn include_folders(library: &Path) -> Vec<PathBuf> {
     let library = library.canonicalize().unwrap_or_else(|_| library.to_owned());
     let Some(folder) = library.parent() else { return Vec::new() };
@@ -211,12 +212,12 @@ pub(super) fn include_folders(library: &Path) -> Vec<PathBuf> {
     with_headers(roots)
 }
 
-/// Folders of CUDA's headers in toolkits of any version.
+/// Folders of CUDA headers in toolkits of any version.
 pub(super) fn toolkit_includes() -> Vec<PathBuf> {
     with_headers(toolkits().iter().map(|root| root.join("include")).collect())
 }
 
-/// The folders that have headers of CUDA, and their `cccl` folders.
+/// The folders that contain CUDA headers, and their `cccl` folders.
 fn with_headers(roots: Vec<PathBuf>) -> Vec<PathBuf> {
     let marks = ["cuda_fp16.h", "crt", "cuda", "cub", "curand_kernel.h"];
     let mut found: Vec<PathBuf> = Vec::new();
@@ -230,7 +231,7 @@ fn with_headers(roots: Vec<PathBuf>) -> Vec<PathBuf> {
     found
 }
 
-/// The folder for headers that NVRTC brings: in the cache of this user, as for the rest of Tegula.
+/// The folder for the headers that NVRTC contains, in Tegula's cache folder of this user.
 pub(super) fn header_cache(version: (u32, u32)) -> PathBuf {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let (home, below) = if cfg!(windows) { ("LOCALAPPDATA", "tegula") } else { ("HOME", ".cache/tegula") };

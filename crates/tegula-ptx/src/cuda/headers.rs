@@ -1,12 +1,12 @@
-//! Headers: which the compiler gets empty, and which package has one that is missing.
+//! Tables of headers: those replaced by an empty or own text, and the packages of missing ones.
 
-/// What nvcc's programs find in the standard headers: types, limits, constants, `std::max`.
+/// Declarations of the standard headers, which NVRTC lacks: types, limits, constants, `std::max`.
 pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// `std::numeric_limits`, type traits, `std::array`, `std::pair`.
 pub(super) const TEMPLATES: &str = include_str!("templates.cuh");
 
-/// Names of `namespace std` in [`PRELUDE`] are usable by kernels; these need [`TEMPLATES`].
+/// Names of `namespace std` that are in [`TEMPLATES`]; all others are in [`PRELUDE`].
 pub(super) const TEMPLATE_NAMES: &[&str] = &[
     "array",
     "bool_constant",
@@ -44,14 +44,14 @@ pub(super) const TEMPLATE_NAMES: &[&str] = &[
     "void_t",
 ];
 
-/// Headers that only `assert` is about.
+/// Headers that declare `assert`.
 const ASSERT: &[&str] = &["assert.h", "cassert"];
 
 /// `assert` is built into NVRTC; `NDEBUG` removes it.
 const ASSERT_TEXT: &str = "#ifdef NDEBUG\n#undef assert\n#define assert(condition) ((void)0)\n#endif\n";
 
-/// Headers of C, C++, the system and CUDA's host side. Kernels need nothing from them that is not
-/// in the prelude or built into the compiler.
+/// Headers of C, C++, the system and the CUDA host API, which are replaced by empty ones. Kernels
+/// use only parts of them that are in the prelude or built into the compiler.
 const EMPTY: &[&str] = &[
     // C
     "complex.h",
@@ -192,7 +192,7 @@ const EMPTY: &[&str] = &[
     "immintrin.h",
     "x86intrin.h",
     "xmmintrin.h",
-    // CUDA's host side. What kernels need of it is built into NVRTC.
+    // The CUDA host API. Its device parts are built into NVRTC.
     "builtin_types.h",
     "channel_descriptor.h",
     "cuda.h",
@@ -237,7 +237,7 @@ const EMPTY: &[&str] = &[
     "cusparse_v2.h",
     "mpi.h",
     "zlib.h",
-    // Of NVIDIA's samples
+    // NVIDIA's samples
     "exception.h",
     "helper_cuda.h",
     "helper_cuda_drvapi.h",
@@ -282,24 +282,24 @@ const EMPTY_FOLDERS: &[&str] = &[
     "nvtx3/",
 ];
 
-/// Folders of headers for host programs and kernels: the compiler reads them if a kernel names
+/// Folders of headers for both host code and kernels. The compiler reads them only if a kernel uses
 /// their namespace.
 pub(super) const BY_NAMESPACE: &[(&str, &str)] = &[("thrust/", "thrust"), ("cub/", "cub")];
 
-/// Headers of libraries that bring the half-precision types.
+/// Library headers that include the half-precision types, by prefix.
 const WITH_HALF: &[&str] = &["cublas", "cudnn", "cusparse", "cusolver", "curand.h", "nccl"];
 
-/// Names of the half-precision types, and the text that brings them.
+/// Names of the half-precision types, and the text that includes them.
 pub(super) const HALF_NAMES: &[&str] =
     &["half", "half2", "__half", "__half2", "nv_bfloat16", "__nv_bfloat16", "__nv_bfloat162"];
 pub(super) const HALF_TEXT: &str = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n";
 
-/// Whether programs may get the half-precision types from a header.
+/// Whether a header includes the half-precision types.
 pub(super) fn brings_half(name: &str) -> bool {
     WITH_HALF.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Headers of CUB that NVRTC reads, by the name that a kernel uses. It refuses `cub/cub.cuh`.
+/// CUB headers by the name that a kernel uses. They replace `cub/cub.cuh`, which NVRTC rejects.
 pub(super) const CUB: &[(&str, &str)] = &[
     ("BlockAdjacentDifference", "block/block_adjacent_difference.cuh"),
     ("BlockDiscontinuity", "block/block_discontinuity.cuh"),
@@ -320,7 +320,7 @@ pub(super) const CUB: &[(&str, &str)] = &[
     ("WarpStore", "warp/warp_store.cuh"),
 ];
 
-/// Packages of headers, by the beginning of the name: for CUDA 13, and for CUDA 12.
+/// `pip` packages of headers: prefix of the header, packages for CUDA 13, packages for CUDA 12.
 const PACKAGES: &[(&str, &str, &str)] = &[
     ("crt/", "nvidia-cuda-crt", "nvidia-cuda-nvcc-cu12"),
     ("mma.h", "nvidia-cuda-crt nvidia-cuda-runtime", "nvidia-cuda-nvcc-cu12 nvidia-cuda-runtime-cu12"),
@@ -338,18 +338,18 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("cute/", "nvidia-cutlass", "nvidia-cutlass"),
 ];
 
-/// The package of `pip` that has a header, for a major version of CUDA.
+/// The `pip` packages that contain a header, for a major version of CUDA.
 pub(super) fn package(header: &str, major: u32) -> Option<&'static str> {
     let found = PACKAGES.iter().find(|(prefix, ..)| header.starts_with(prefix))?;
     Some(if major >= 13 { found.1 } else { found.2 })
 }
 
-/// Whether a header belongs to the standard library, the system or CUDA's host side.
+/// Whether a header is of the standard library, the system or the CUDA host API.
 pub(super) fn is_standard(name: &str) -> bool {
     virtual_text(name).is_some()
 }
 
-/// The text that the compiler gets for a header of the standard library or of the host side.
+/// The text that replaces a header of the standard library, the system or the CUDA host API.
 pub(super) fn virtual_text(name: &str) -> Option<&'static str> {
     if ASSERT.contains(&name) {
         return Some(ASSERT_TEXT);
@@ -358,7 +358,7 @@ pub(super) fn virtual_text(name: &str) -> Option<&'static str> {
     empty.then_some("\n")
 }
 
-/// Every header with a text of its own, for files that the compiler reads itself.
+/// All replaced headers with their texts, for headers included by files that the compiler reads.
 pub(super) fn virtual_headers() -> impl Iterator<Item = (&'static str, &'static str)> {
     ASSERT.iter().chain(EMPTY).filter_map(|name| virtual_text(name).map(|text| (*name, text)))
 }

@@ -1,4 +1,4 @@
-//! Launches in host code: `k<16><<<grid, block>>>(…)`, and the instances of templates they need.
+//! Launches in host code, `k<16><<<grid, block>>>(…)`, and the template instances that they use.
 
 use super::blank::is_device;
 use super::calls::Calls;
@@ -11,19 +11,19 @@ use super::token::{Token, close, close_angle, join, split, written};
 use super::types::{Types, may_be_type};
 use super::{LaunchArgument, ProposedLaunch};
 
-/// An instance of a template, or a kernel that is not one.
+/// An instance of a kernel template, or a kernel that is not a template.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Instance {
     /// Index of the kernel.
     pub(super) kernel: usize,
-    /// Arguments of the template: numbers, or types as written. Empty without a template.
+    /// Template arguments: numbers, or types as written. Empty if it is not a template.
     pub(super) arguments: Vec<String>,
 }
 
-/// A launch of an instance.
+/// A launch of a kernel or of an instance.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
-    /// `None` for a template whose arguments are not known.
+    /// Template arguments; `None` if they are unknown.
     pub(super) arguments: Option<Vec<String>>,
     pub(super) kernel: usize,
     pub(super) launch: ProposedLaunch,
@@ -36,13 +36,13 @@ pub(super) struct Launches {
     pub(super) instances: Vec<Instance>,
 }
 
-/// At most as many instances and launches are listed.
+/// Maximum number of instances and of launches.
 const LIMIT: usize = 64;
 
 /// Runtime functions that launch a kernel: `f((void*)k, grid, block, arguments, shared, stream)`.
 const FUNCTIONS: [&str; 2] = ["cudaLaunchKernel", "cudaLaunchCooperativeKernel"];
 
-/// Reads the host code of a program.
+/// Finds the launches and instances in the host code of a program.
 pub(super) fn launches(
     program: &Preprocessed,
     declarations: &[Declaration],
@@ -75,7 +75,7 @@ pub(super) fn launches(
     found
 }
 
-/// Host functions, members of classes too.
+/// Collects host functions, members of classes included.
 fn collect<'a>(tokens: &[Token], declaration: &'a Declaration, out: &mut Vec<&'a Declaration>) {
     let function = declaration.kind == Kind::Function && !declaration.body.is_empty();
     let kernel = declaration.words(tokens).iter().any(|t| t.is("__host__"));
@@ -92,7 +92,7 @@ struct Reader<'a> {
     tokens: &'a [Token],
     kernels: &'a [Kernel],
     found: &'a mut Launches,
-    /// `auto f = k<16>;`
+    /// Variables that hold a kernel, `auto f = k<16>;`: name, and position of the kernel's name.
     aliases: Vec<(&'a str, usize)>,
 }
 
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The kernel that a name means.
+    /// The index of the kernel that the name at `at` refers to.
     fn kernel(&self, at: usize) -> Option<usize> {
         let name = self.tokens.get(at).filter(|t| t.is_name())?;
         let mut path = vec![&*name.text];
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A kernel's name: `k<16>` in any expression needs that instance.
+    /// Handles a kernel's name in any expression: `k<16>` needs this instance.
     fn mention(&mut self, environment: &Environment<'_>, at: usize, end: usize, kernel: usize) {
         let mut first = at;
         while first >= 2 && self.is(first - 1, "::") {
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `k<…><<<grid, block, shared, stream>>>(arguments)`
+    /// Handles `k<…><<<grid, block, shared, stream>>>(arguments)`.
     fn chevrons(&mut self, environment: &Environment<'_>, at: usize, end: usize) {
         let Some((name, list)) = self.callee(at) else { return };
         let closes = |i: usize| {
@@ -178,12 +178,12 @@ impl<'a> Reader<'a> {
         self.add(environment, name, list, &configuration, actual, at);
     }
 
-    /// `cudaLaunchKernel((void*)k, grid, block, arguments, shared, stream)`
+    /// Handles `cudaLaunchKernel((void*)k, grid, block, arguments, shared, stream)`.
     fn call(&mut self, environment: &Environment<'_>, open: usize, end: usize) {
         let after = close(self.tokens, open, end);
         let parts = split(self.tokens.get(open + 1..after.saturating_sub(1)).unwrap_or(&[]));
         let [kernel, grid, block, _, rest @ ..] = &parts[..] else { return };
-        // The kernel is the last name, outside of its template list.
+        // The kernel is the last name of the argument, outside of its template arguments.
         let first_end = open + 1 + kernel.len();
         let Some((name, list)) = self.callee(first_end) else { return };
         let mut configuration = vec![*grid, *block];
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         self.add(environment, name, list, &configuration, Vec::new(), open);
     }
 
-    /// The name before `at`, and the template list between: `k<16>`.
+    /// The name before `at`, and its template arguments: `k<16>`.
     fn callee(&self, at: usize) -> Option<(usize, Option<&'a [Token]>)> {
         let mut last = at.checked_sub(1)?;
         let mut list = None;
@@ -227,13 +227,13 @@ impl<'a> Reader<'a> {
         Some((*at, after.and_then(|after| self.tokens.get(at + 2..after - 1))))
     }
 
-    /// An expression as the source has it, macros and all.
+    /// The source text of an expression, with unexpanded macros.
     fn text(&self, part: &[Token], place: usize) -> String {
         let (Some(first), Some(last)) = (part.first(), part.last()) else { return String::new() };
         let file = self.files.get(first.file as usize).filter(|_| first.file == last.file);
         let source = file.and_then(|file| file.text.get(first.start..last.end));
         match source {
-            // A part of a macro's invocation has the range of all of it.
+            // A token from a macro has the range of the whole invocation.
             Some(source) if !(first.start..last.end).contains(&place) => {
                 source.split_whitespace().collect::<Vec<_>>().join(" ")
             }
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
     ) {
         let Some(place) = self.tokens.get(at) else { return };
         let (Some(kernel), true) = (self.kernel(name), self.found.launches.len() < LIMIT) else { return };
-        // Among kernels of one name: the one with as many parameters.
+        // Among overloads, the kernel with the number of arguments is chosen.
         let same = |k: &&(usize, &Kernel)| self.kernels.get(kernel).is_some_and(|other| other.name == k.1.name);
         let kernel = self
             .kernels
@@ -319,9 +319,9 @@ impl Launches {
     }
 }
 
-/// The arguments of an instance in one spelling; `None` if one is not known.
+/// The template arguments of an instance in canonical spelling; `None` if one is unknown.
 ///
-/// `actual` are the arguments of the launch: types that are left out follow from them.
+/// `actual` are the arguments of the launch, from which omitted types are deduced.
 pub(super) fn canonical(
     kernel: &Kernel,
     given: &[&[Token]],
@@ -339,7 +339,7 @@ pub(super) fn canonical(
             Some(tokens) => out.push(template_argument(param, tokens, environment)?),
             None => match deduced(kernel, param, actual, environment) {
                 Some(ty) => out.push(ty),
-                // The default is the compiler's business, and so are all further ones.
+                // The compiler adds this default argument and all following ones.
                 None if param.has_default => return Some(out),
                 None => return None,
             },
@@ -355,8 +355,7 @@ fn template_argument(param: &TemplateParam, tokens: &[Token], environment: &Envi
         Some(value) => return Some(value.integer()?.to_string()),
         None => {}
     }
-    // A type, an enumerator or a function: a name of namespace scope. Names of the host function
-    // stand for others.
+    // A type, an enumerator or a function. Local aliases are replaced by their definitions.
     let mut tokens = tokens;
     for _ in 0..8 {
         let [name] = tokens else { break };
@@ -369,7 +368,7 @@ fn template_argument(param: &TemplateParam, tokens: &[Token], environment: &Envi
     known.then(|| join(tokens))
 }
 
-/// The type `T` that an argument for `T`, `T*` or `const T*` gives.
+/// Deduces the type `T` from an argument for a parameter `T`, `T*` or `const T*`.
 fn deduced(
     kernel: &Kernel,
     param: &TemplateParam,
@@ -403,7 +402,7 @@ fn deduced(
     })
 }
 
-/// The end of a template argument, for `--kernel 'k<16>'`.
+/// Splits `k<16>` of `--kernel` into the tokens of the name and its template arguments.
 pub(super) fn arguments_of(name: &[Token]) -> Option<(&[Token], Vec<&[Token]>)> {
     let open = name.iter().position(|t| t.is("<"));
     match open {

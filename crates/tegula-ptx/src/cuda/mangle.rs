@@ -1,12 +1,12 @@
-//! Names of kernels in PTX: `_ZN2ns5tiledILi16EEEvPf` is `ns::tiled<16>`.
+//! Demangling of kernel names in PTX: `_ZN2ns5tiledILi16EEEvPf` is `ns::tiled<16>`.
 //!
-//! Source: Itanium C++ ABI, "External Names (a.k.a. Mangling)". Only names and template arguments
-//! are read, not the types of parameters.
+//! Source: Itanium C++ ABI, "External Names (a.k.a. Mangling)". Names and template arguments are
+//! decoded; the types of function parameters are ignored.
 
 /// A function's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
-    /// With its namespaces; anonymous ones are left out.
+    /// The name with its namespaces, except anonymous ones.
     pub(super) name: String,
     /// Arguments of the template.
     pub(super) arguments: Option<Vec<String>>,
@@ -22,7 +22,7 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Reads a symbol. `None` if it is not a mangled name, or one of an unusual kind.
+/// Demangles a symbol. `None` if it is not mangled, or has an unsupported form.
 pub(super) fn demangle(symbol: &str) -> Option<Name> {
     let mut parser = Parser { rest: symbol.strip_prefix("_Z")?, substitutions: Vec::new(), depth: 0 };
     let name = parser.function_name()?;
@@ -72,7 +72,7 @@ impl<'a> Parser<'a> {
         number.parse().ok()
     }
 
-    /// `5tiled`
+    /// Reads a length and a name: `5tiled`.
     fn source_name(&mut self) -> Option<&'a str> {
         // Internal linkage.
         self.eat("L");
@@ -116,7 +116,7 @@ impl<'a> Parser<'a> {
                 arguments = Some(self.arguments()?);
                 continue;
             }
-            // Arguments of an enclosing class belong to its name.
+            // Template arguments of an enclosing class are a part of its name.
             if let Some(arguments) = arguments.take() {
                 name = Name { name, arguments: Some(arguments) }.to_string();
                 self.substitutions.push(name.clone());
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `S_` is the first, `S0_` the second.
+    /// Reads a substitution: `S_` is the first, `S0_` the second.
     fn substitution(&mut self) -> Option<String> {
         self.eat("S").then_some(())?;
         let end = self.rest.find('_')?;
@@ -179,7 +179,7 @@ impl<'a> Parser<'a> {
         if !self.eat("L") {
             return self.ty();
         }
-        // `_Z` and a name: the address of a function.
+        // The address of a function: `_Z` and its name.
         if self.eat("_Z") {
             let name = self.function_name()?;
             let end = self.rest.find('E')?;

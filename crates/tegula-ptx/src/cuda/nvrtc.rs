@@ -1,4 +1,4 @@
-//! NVRTC: NVIDIA's compiler from CUDA C++ to PTX, loaded when it is first needed.
+//! Bindings to NVRTC, NVIDIA's compiler library from CUDA C++ to PTX. It is loaded at run time.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -42,14 +42,14 @@ struct Functions {
 /// The loaded library.
 pub(super) struct Nvrtc {
     functions: Functions,
-    /// The file, or its name if the system found it.
+    /// The path of the library, or its name if the system's loader found it.
     pub(super) path: PathBuf,
     pub(super) version: (u32, u32),
-    // Never unloaded: NVRTC keeps state in its threads.
+    // Never unloaded, since NVRTC has thread-local state.
     _library: ManuallyDrop<Library>,
 }
 
-/// What to compile.
+/// The input of a compilation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Job {
     /// The name in messages.
@@ -62,23 +62,23 @@ pub(super) struct Job {
     pub(super) expressions: Vec<String>,
 }
 
-/// A finished compilation.
+/// The output of a compilation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Output {
-    /// `None` if the compiler found errors.
+    /// `None` if the compiler reported errors.
     pub(super) ptx: Option<String>,
     pub(super) log: String,
-    /// The symbol of each expression.
+    /// The symbol of each expression of the job.
     pub(super) symbols: Vec<Option<String>>,
 }
 
-/// `NVRTC_ERROR_INVALID_OPTION` and `NVRTC_ERROR_COMPILATION`: the log says what is wrong.
+/// Errors that the log explains: `NVRTC_ERROR_INVALID_OPTION` and `NVRTC_ERROR_COMPILATION`.
 const EXPLAINED: [Code; 2] = [5, 6];
 
 impl Nvrtc {
-    /// Loads a library; the error is the reason.
+    /// Loads the library; the error is the message of the system's loader or of NVRTC.
     pub(super) fn load(path: &Path) -> Result<Self, String> {
-        // Its second library: loaded by its full path, it is found wherever it is.
+        // NVRTC loads this library by its name, which works in any folder if it is loaded already.
         if let Some(builtins) = builtins(path) {
             // SAFETY: NVRTC's own library, whose initialization has no requirements.
             let library = unsafe { Library::new(builtins) };
@@ -106,7 +106,7 @@ impl Nvrtc {
         Err(text.unwrap_or_else(|| format!("error {code}")))
     }
 
-    /// Compute capabilities that it compiles for, such as 80.
+    /// The supported architectures, as compute capabilities such as 80.
     pub(super) fn architectures(&self) -> Vec<i32> {
         let (Some(count), Some(list)) = (self.functions.architecture_count, self.functions.architectures) else {
             return Vec::new();
@@ -120,12 +120,12 @@ impl Nvrtc {
         if listed { architectures } else { Vec::new() }
     }
 
-    /// Whether it carries CUDA's headers.
+    /// Whether it contains the CUDA headers.
     pub(super) fn has_headers(&self) -> bool {
         self.functions.install_headers.is_some()
     }
 
-    /// Writes CUDA's headers to a folder, unless they are there; the error is the reason.
+    /// Writes the CUDA headers to a folder, unless they exist.
     pub(super) fn install_headers(&self, folder: &Path) -> Result<(), String> {
         let install = self.functions.install_headers.ok_or("this NVRTC has no headers")?;
         let folder = folder.to_str().ok_or("the path is not UTF-8")?;
@@ -138,7 +138,8 @@ impl Nvrtc {
         self.check(code).map_err(|error| reason.unwrap_or(error))
     }
 
-    /// Compiles; the error is the reason why NVRTC itself failed.
+    /// Compiles a job. Errors in the program are in the log of the output; an `Err` is a failure of
+    /// NVRTC itself.
     pub(super) fn compile(&self, job: &Job) -> Result<Output, String> {
         let string = |text: &str| CString::new(text).map_err(|_| "the source has a zero byte".to_owned());
         let strings = |list: &mut dyn Iterator<Item = &str>| list.map(string).collect::<Result<Vec<_>, _>>();
@@ -202,7 +203,7 @@ impl Nvrtc {
         // SAFETY: the program is valid; it writes one number.
         self.check(unsafe { size(program, &mut bytes) })?;
         let mut buffer = vec![0u8; bytes];
-        // SAFETY: the buffer has the size that was asked for.
+        // SAFETY: the buffer has the size that NVRTC returned.
         self.check(unsafe { get(program, buffer.as_mut_ptr().cast()) })?;
         let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
         buffer.truncate(end);
@@ -215,7 +216,7 @@ fn reason(error: libloading::Error) -> String {
     std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Destroys a program at the end.
+/// A program that is destroyed when it is dropped.
 struct Handle<'a> {
     functions: &'a Functions,
     program: Program,
@@ -264,7 +265,7 @@ unsafe fn functions(library: &Library) -> Result<Functions, libloading::Error> {
     }
 }
 
-/// The library with NVRTC's built-in functions, beside it.
+/// The library with the built-in functions of NVRTC, in the same folder.
 fn builtins(path: &Path) -> Option<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
     let is_builtins = |entry: &std::fs::DirEntry| {

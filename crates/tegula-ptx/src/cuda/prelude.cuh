@@ -1,4 +1,4 @@
-// What a CUDA C++ program finds in the standard headers and NVRTC does not have.
+// Declarations of the standard headers that CUDA C++ programs use and NVRTC lacks.
 #ifndef TEGULA_PRELUDE
 #define TEGULA_PRELUDE
 
@@ -12,7 +12,7 @@ typedef int int32_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
-// As CUDA's C++ library has them under NVRTC.
+// The same types as in libcu++ under NVRTC.
 typedef signed long long int64_t;
 typedef unsigned long long uint64_t;
 typedef int64_t intptr_t, intmax_t;

@@ -1,7 +1,7 @@
-//! The preprocessor: conditionals, macros and the program's own headers.
+//! The preprocessor: conditionals, macros and the headers of the program.
 //!
-//! Its result is what the parser of declarations sees. The compiler gets the text itself, with its
-//! directives.
+//! Its output is used only to find declarations and launches. The compiler gets the original text
+//! with its directives.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,12 +14,12 @@ use super::token::{Hidden, Kind, Token, close, split, tokens};
 /// A file of the program.
 #[derive(Clone, Debug)]
 pub(super) struct SourceFile {
-    /// Its path: as given, or beside the file that includes it.
+    /// Its path: as given, or relative to the file that includes it.
     pub(super) path: PathBuf,
     pub(super) text: String,
     /// Its active `#include` directives.
     pub(super) includes: Vec<Include>,
-    /// Lines of directives: first and last byte, and whether blanking keeps it.
+    /// The directives of the file.
     pub(super) directives: Vec<Directive>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct SourceFile {
 pub(super) struct Directive {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Whether it belongs to a conditional or defines a macro.
+    /// Whether it is a conditional or defines a macro, so that blanking keeps it.
     pub(super) structural: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Include {
     /// As written, without quotes or brackets.
     pub(super) name: String,
     pub(super) line: u32,
-    /// The name with its quotes or brackets, in bytes of the file.
+    /// Range of the name with its quotes or brackets, in bytes of the file.
     pub(super) start: usize,
     pub(super) end: usize,
     /// The file of the program that it includes; `None` for a header of CUDA, of the standard
@@ -53,7 +53,7 @@ pub(super) struct Preprocessed {
     pub(super) tokens: Vec<Token>,
 }
 
-/// Limits on what a program may include and expand.
+/// Limits of files, nesting and macro expansion.
 const FILES: usize = 256;
 const TOKENS: usize = 1_000_000;
 const INCLUDE_DEPTH: u32 = 32;
@@ -92,9 +92,9 @@ pub(super) fn preprocess(
 
 #[derive(Debug)]
 struct Macro {
-    /// `None` for a macro without parentheses.
+    /// Parameters; `None` for an object-like macro.
     params: Option<Vec<Rc<str>>>,
-    /// Whether the last parameter takes all further arguments.
+    /// Whether the last parameter is variadic.
     variadic: bool,
     body: Vec<Token>,
 }
@@ -118,7 +118,7 @@ struct Conditional {
 
 impl Preprocessor<'_> {
     fn add(&mut self, path: PathBuf, text: String) -> u32 {
-        // A byte order mark is as many spaces.
+        // A byte order mark is replaced by spaces of the same length.
         let text = match text.strip_prefix('\u{feff}') {
             Some(rest) => format!("   {rest}"),
             None => text,
@@ -245,7 +245,7 @@ impl Preprocessor<'_> {
 
     fn include(&mut self, file: u32, text: &str, rest: &[Token], depth: u32) {
         let Some(first) = rest.first() else { return };
-        // A macro may name the header.
+        // The header name can be a macro.
         let expanded = if first.is_name() { self.expand(rest, 0) } else { Vec::new() };
         let written =
             |t: &Token| if t.kind == Kind::Literal { t.text.trim_matches('"').to_owned() } else { String::new() };
@@ -274,7 +274,7 @@ impl Preprocessor<'_> {
         }
     }
 
-    /// The program's own header of a name in quotes.
+    /// The number of the file for an `#include "name"`; `None` if it is not a file of the program.
     fn find(&mut self, file: u32, name: &str) -> Option<u32> {
         if LIBRARIES.iter().any(|library| name.starts_with(library)) || super::headers::is_standard(name) {
             return None;
@@ -352,7 +352,7 @@ fn arguments(stack: &mut Vec<Token>, origin: &mut Token, steps: &mut usize) -> O
     }
     let mut depth = 0usize;
     let mut arguments = vec![Vec::new()];
-    // An invocation that does not end stays as it is.
+    // An invocation without a closing parenthesis is not expanded.
     let balanced = stack.iter().rev().any(|t| {
         *steps += 1;
         depth += usize::from(t.is("("));
@@ -386,7 +386,7 @@ fn arguments(stack: &mut Vec<Token>, origin: &mut Token, steps: &mut usize) -> O
     Some(arguments)
 }
 
-/// The body of a macro with its arguments: as written beside `#` and `##`, else expanded.
+/// Substitutes arguments in the body of a macro: beside `#` and `##` as written, else expanded.
 fn substitute(definition: &Macro, written: &[Vec<Token>], expanded: &[Vec<Token>]) -> Vec<Token> {
     let params = definition.params.as_deref().unwrap_or(&[]);
     let argument = |token: &Token, lists: &[Vec<Token>]| -> Option<Vec<Token>> {

@@ -1,4 +1,4 @@
-//! Kernels of a program: their names and parameters.
+//! Signatures of the kernels of a program: names, parameters and template parameters.
 
 use super::blank::is_kernel;
 use super::declaration::{Declaration, Kind};
@@ -6,23 +6,23 @@ use super::token::{Token, close_angle, join, split};
 use super::types::{Types, arithmetic, is_qualifier};
 use super::{Param, ParamType};
 
-/// A kernel as it is written.
+/// A kernel in the source.
 #[derive(Clone, Debug)]
 pub(super) struct Kernel {
-    /// With its namespaces.
+    /// The name, with its namespaces.
     pub(super) name: String,
     /// Number of its file.
     pub(super) file: u32,
-    /// Lines of its name and of its end.
+    /// Line of its name, and its last line.
     pub(super) lines: (u32, u32),
     pub(super) params: Vec<KernelParam>,
-    /// Parameters of the template; `None` if it is not one.
+    /// Template parameters; `None` if it is not a template.
     pub(super) template: Option<Vec<TemplateParam>>,
-    /// Instances that the program names with `template __global__ void k<3>(…);`, as tokens.
+    /// Template arguments of explicit instantiations, `template __global__ void k<3>(…);`.
     pub(super) instantiations: Vec<Vec<Token>>,
 }
 
-/// A parameter as it is written.
+/// A parameter in the source.
 #[derive(Clone, Debug)]
 pub(super) struct KernelParam {
     pub(super) name: String,
@@ -34,23 +34,23 @@ pub(super) struct KernelParam {
 #[derive(Clone, Debug)]
 pub(super) struct TemplateParam {
     pub(super) name: String,
-    /// `typename T` or `class T`, not a value.
+    /// Whether it is a type parameter: `typename T` or `class T`.
     pub(super) is_type: bool,
     pub(super) is_bool: bool,
-    /// A value of an arithmetic type (or `auto`), not of an enumeration.
+    /// Whether it is a value of an arithmetic type or `auto`, and not of an enumeration.
     pub(super) is_number: bool,
     pub(super) has_default: bool,
     pub(super) is_pack: bool,
-    /// As written.
+    /// The source text.
     pub(super) text: String,
 }
 
-/// The kernels of a program, in order. A prototype counts only if the kernel itself is not there.
+/// The kernels of a program, in source order. A prototype is used only without a definition.
 pub(super) fn kernels(tokens: &[Token], declarations: &[Declaration]) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = Vec::new();
     let is_kernel = |d: &&Declaration| is_kernel(d, tokens);
     for declaration in declarations.iter().filter(|d| d.kind == Kind::Function).filter(is_kernel) {
-        // A specialization `template <> … k<float>` belongs to the kernel of the same name.
+        // A specialization `template <> … k<float>` is not a separate kernel.
         let specialization = declaration.template.as_ref().is_some_and(|range| range.is_empty());
         if !declaration.body.is_empty() || declaration.range.end > declaration.head.end + 1 {
             let kernel = kernel(tokens, declaration);
@@ -104,7 +104,7 @@ fn param(tokens: &[Token]) -> KernelParam {
     let tokens = tokens.get(..end).unwrap_or(&[]);
     let bracket = tokens.iter().position(|t| t.is("[")).unwrap_or(tokens.len());
     let (declarator, extents) = tokens.split_at(bracket);
-    // `float (&x)[3]`, `float (*f)(float)`: the name is inside.
+    // In `float (&x)[3]` and `float (*f)(float)`, the name is inside of the parentheses.
     let inner = declarator
         .iter()
         .position(|t| t.is("("))
@@ -123,7 +123,7 @@ fn param(tokens: &[Token]) -> KernelParam {
     if let Some(name) = name.filter(|&i| i < ty.len()) {
         text = ty.remove(name).text.to_string();
     }
-    // An array is a pointer.
+    // A parameter of an array type is a pointer.
     if !extents.is_empty() {
         let star = extents.first().map(|t| Token { text: "*".into(), ..t.clone() });
         ty.extend(star);
@@ -155,13 +155,13 @@ fn template_param(tokens: &[Token]) -> TemplateParam {
 }
 
 impl Kernel {
-    /// Whether two declarations are of one kernel.
+    /// Whether two declarations declare the same kernel.
     fn same(&self, other: &Self) -> bool {
         let types = |k: &Self| k.params.iter().map(|p| join(&p.ty)).collect::<Vec<_>>();
         self.name == other.name && self.file == other.file && self.lines == other.lines && types(self) == types(other)
     }
 
-    /// The parameters, with the types of the program and of the template's arguments.
+    /// The parameters, with type aliases and type arguments of the template resolved.
     pub(super) fn params(&self, types: &Types) -> Vec<Param> {
         self.params
             .iter()
@@ -176,7 +176,7 @@ impl Kernel {
     }
 }
 
-/// The types that a program names.
+/// The type aliases and enumerations of a program.
 pub(super) fn types(tokens: &[Token], declarations: &[Declaration]) -> Types {
     let mut types = Types::default();
     let mut add = |name: &str, list: &[Token]| {
@@ -202,7 +202,7 @@ pub(super) fn types(tokens: &[Token], declarations: &[Declaration]) -> Types {
                 }
             }
             Kind::Enum => {
-                // `enum class E : unsigned char`; an enumeration is an `int` otherwise.
+                // The underlying type of `enum class E : unsigned char`; `int` without one.
                 let colon = head.iter().position(|t| t.is(":"));
                 let int = head.first().map(|t| Token { text: "int".into(), ..t.clone() });
                 match colon.and_then(|colon| head.get(colon + 1..)) {

@@ -1,4 +1,4 @@
-//! A program after reading: its kernels, their instances and launches.
+//! The source of a program: its kernels, their instances and launches.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::token::{join, tokens};
 use super::types::Types;
 use super::{CompileError, CompileOptions, KernelSource};
 
-/// What the compiler defines.
+/// Properties of the compiler that predefined macros depend on.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     /// Version of CUDA.
@@ -27,7 +27,7 @@ impl Default for Target {
     }
 }
 
-/// A program.
+/// The source of a program.
 pub(super) struct Source {
     pub(super) program: Preprocessed,
     pub(super) declarations: Vec<Declaration>,
@@ -39,7 +39,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads a program and its own headers.
+    /// Reads a program and its headers.
     pub(super) fn read(path: &Path, text: &str, options: &CompileOptions, target: &Target) -> Self {
         let read = |path: &Path| std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let mut defines = predefined(options, target);
@@ -57,7 +57,7 @@ impl Source {
         Environment::global(&self.program.tokens, &self.declarations, &self.functions, &self.types)
     }
 
-    /// The instance that a name means; `None` without a name, or if the kernel is not a template.
+    /// The instance that a name requests; `None` without a name, or for a symbol.
     pub(super) fn request(&self, name: Option<&str>) -> Result<Option<Instance>, CompileError> {
         if self.kernels.is_empty() {
             return Err(CompileError::NoKernels { path: self.path.clone() });
@@ -74,7 +74,7 @@ impl Source {
         let is_named = |kernel: &Kernel| is_suffix(&kernel.name, &path);
         let found = self.kernels.iter().enumerate().find(|(_, kernel)| is_named(kernel) && kernel.template.is_some());
         let Some((index, kernel)) = found else {
-            // A symbol is known after compiling.
+            // Symbols are known only after the compilation.
             return if super::demangle(name).is_some() { Ok(None) } else { Err(unknown(&self.path, name, known())) };
         };
         let template = kernel.template.as_deref().unwrap_or(&[]);
@@ -118,7 +118,7 @@ impl Source {
         }
     }
 
-    /// Instances of templates: those of the program, and the requested one.
+    /// The instances to compile: those in the program, and the requested one.
     pub(super) fn instances(&self, requested: Option<&Instance>) -> Vec<Instance> {
         let template = |i: &&Instance| self.kernels.get(i.kernel).is_some_and(|k| k.template.is_some());
         let mut instances: Vec<Instance> = self.launches.instances.iter().filter(template).cloned().collect();
@@ -130,7 +130,7 @@ impl Source {
         instances
     }
 
-    /// The name of an instance.
+    /// The C++ name of an instance, such as `ns::k<16>`.
     pub(super) fn name(&self, instance: &Instance) -> String {
         let Some(kernel) = self.kernels.get(instance.kernel) else { return String::new() };
         match &kernel.template {
@@ -144,7 +144,7 @@ impl Source {
         self.kernels.get(kernel).map_or((0, (0, 0)), |kernel| (kernel.file, kernel.lines))
     }
 
-    /// The kernels and instances; `symbol` gives the symbol of each.
+    /// Lists the kernels and instances; `symbol` returns the symbol of each.
     pub(super) fn list(
         &self,
         requested: Option<&Instance>,
@@ -176,7 +176,7 @@ impl Source {
         for (i, param) in template.iter().enumerate() {
             match instance.arguments.get(i).filter(|_| param.is_type && !param.is_pack) {
                 Some(argument) => types.aliases.insert(param.name.clone(), tokens(argument, 0)),
-                // A type of the program with this name is another one.
+                // A type alias of the program with the name of this parameter is hidden.
                 None => types.aliases.remove(&param.name),
             };
         }
@@ -197,7 +197,7 @@ impl Source {
         }
     }
 
-    /// The arguments of the template of a requested instance, for messages.
+    /// The kernel of an instance and its template parameters, for messages.
     pub(super) fn template(&self, instance: &Instance) -> (String, String) {
         let Some(kernel) = self.kernels.get(instance.kernel) else { return Default::default() };
         let params = kernel.template.as_deref().unwrap_or(&[]).iter().map(|param| param.text.clone());
@@ -205,7 +205,7 @@ impl Source {
     }
 }
 
-/// Macros that the compiler defines.
+/// The predefined macros of the compiler, and those of the options.
 fn predefined(options: &CompileOptions, target: &Target) -> Vec<String> {
     let digits: String = options.arch.chars().filter(char::is_ascii_digit).collect();
     let standard = match options.standard.as_deref().map(|s| s.trim_start_matches("c++").trim_start_matches("gnu++")) {
@@ -231,13 +231,13 @@ fn predefined(options: &CompileOptions, target: &Target) -> Vec<String> {
     macros
 }
 
-/// Whether a qualified name ends in a path: `ns::k` in `k`.
+/// Whether a qualified name ends with a path: `ns::k` ends with `k`.
 fn is_suffix(name: &str, path: &str) -> bool {
     let path = path.trim_start_matches("::");
     !path.is_empty() && name.strip_suffix(path).is_some_and(|rest| rest.is_empty() || rest.ends_with("::"))
 }
 
-/// Whether a name means a kernel: `ns::k<16>`, `k<16>`, `k`, or its symbol.
+/// Whether a name refers to a kernel: `ns::k<16>`, `k<16>`, `k`, or its symbol.
 pub(super) fn matches(kernel: &KernelSource, name: &str) -> bool {
     let squeeze = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
     let (full, wanted) = (squeeze(&kernel.name), squeeze(name));
@@ -245,7 +245,7 @@ pub(super) fn matches(kernel: &KernelSource, name: &str) -> bool {
     kernel.symbol.as_deref() == Some(name)
         || match wanted.contains('<') {
             true => {
-                // Namespaces may be left out, but not a part of an argument.
+                // Namespaces can be omitted, but not parts of the template arguments.
                 let (path, arguments) = wanted.split_once('<').unwrap_or((&wanted, ""));
                 is_suffix(bare, path) && full.split_once('<').is_some_and(|(_, own)| same_arguments(own, arguments))
             }
@@ -253,7 +253,7 @@ pub(super) fn matches(kernel: &KernelSource, name: &str) -> bool {
         }
 }
 
-/// Whether two argument lists are equal, where constants may be written as expressions.
+/// Whether two template argument lists are equal after evaluation of constant expressions.
 fn same_arguments(own: &str, wanted: &str) -> bool {
     let list = |text: &str| {
         let tokens = tokens(text.strip_suffix('>').unwrap_or(text), 0);
@@ -277,12 +277,12 @@ impl super::constant::Names for NoNames {
     }
 }
 
-/// Whether two lists of template arguments mean the same.
+/// Whether two lists of template arguments are equal in canonical spelling.
 pub(super) fn equal_arguments(a: &[String], b: &[String]) -> bool {
     a.len() == b.len() && same_arguments(&a.join(","), &b.join(","))
 }
 
-/// The error for a name that is not one of the kernels.
+/// The error for an unknown kernel, with the most similar name.
 pub(super) fn unknown(path: &Path, name: &str, known: Vec<String>) -> CompileError {
     let wanted = name.split('<').next().unwrap_or(name);
     let distance_of = |kernel: &String| {
@@ -294,7 +294,7 @@ pub(super) fn unknown(path: &Path, name: &str, known: Vec<String>) -> CompileErr
     CompileError::UnknownKernel { name: name.to_owned(), path: path.to_owned(), known, suggestion }
 }
 
-/// Number of characters to change, add or remove; names are short.
+/// The edit distance (Levenshtein) of two names.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().take(256).flat_map(char::to_lowercase).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! The kernels of a PTX module, matched to those of the source.
+//! The kernel symbols of a PTX module, to be matched with the kernels of the source.
 
 use super::mangle::{Name, demangle};
 use super::source::equal_arguments;
@@ -38,14 +38,14 @@ impl Symbols {
         Self { entries }
     }
 
-    /// Takes the symbol of a kernel: among overloads, the one whose code has these lines.
+    /// Removes and returns the symbol of a kernel: among overloads, the one with code in `lines`.
     pub(super) fn take(&mut self, name: &str, arguments: Option<&[String]>, lines: (u32, u32)) -> Option<String> {
         let plain = name.rsplit("::").next().unwrap_or(name);
         let matches = |entry: &Entry| match (&entry.name, arguments) {
             (None, None) => entry.symbol == plain,
             (Some(found), None) => found.name == name && found.arguments.is_none(),
             (Some(found), Some(wanted)) => {
-                // Defaults follow the arguments that are written.
+                // The symbol also has the default arguments, after the given ones.
                 let given = found.arguments.as_deref().and_then(|own| own.get(..wanted.len()));
                 found.name == name && given.is_some_and(|own| equal_arguments(own, wanted))
             }
@@ -57,7 +57,7 @@ impl Symbols {
         Some(self.entries.remove(found).symbol)
     }
 
-    /// Takes a given symbol.
+    /// Removes a symbol.
     pub(super) fn reserve(&mut self, symbol: &str) {
         self.entries.retain(|entry| entry.symbol != symbol);
     }

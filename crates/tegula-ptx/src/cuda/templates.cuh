@@ -1,4 +1,4 @@
-// Templates of the standard library that kernels use. Included only where they are named.
+// Templates of the standard library. Included only if a kernel uses one of their names.
 #ifndef TEGULA_TEMPLATES
 #define TEGULA_TEMPLATES
 

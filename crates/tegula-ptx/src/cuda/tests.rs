@@ -289,8 +289,7 @@ fn compile_programs_with_host_code_as_they_are() {
             symbols.sort();
             symbols.dedup();
             assert_eq!(symbols.len(), compiled.kernels.len(), "{name}: each kernel has its own symbol");
-            let missing =
-                "dir/histogram.cu: warning: header \"common/missing_helper.h\" (line 6) not found; it is left out\n";
+            let missing = "dir/histogram.cu: warning: header \"common/missing_helper.h\" (line 6) not found; the include is ignored\n";
             assert_eq!(compiled.log, if *name == "histogram" { missing } else { "" }, "{name}");
             assert!(compiled.ptx.contains(&format!("dir/{name}.cu\"")), "{name}: its file");
         }
@@ -318,7 +317,7 @@ fn compile_host_names_in_kernels_are_explained() {
     let text = "int size = 3;\nint helper(int x) { return x; }\n__global__ void k(int* p) { *p = helper(size); }";
     let Some(error) = compile_error(text, &CompileOptions::default()) else { return };
     assert!(error.contains("note: helper (line 2) is a host function; mark it __device__"), "{error}");
-    assert!(error.contains("note: size (line 1) is a host variable; make it constexpr or __constant__"), "{error}");
+    assert!(error.contains("note: size (line 1) is a host variable; declare it constexpr or __constant__"), "{error}");
 }
 
 #[test]

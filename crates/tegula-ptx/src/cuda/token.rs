@@ -1,8 +1,8 @@
-//! Tokens of C++, with the place in the file that each comes from.
+//! Tokens of C++, with their positions in the files.
 
 use std::rc::Rc;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An identifier or a keyword.
@@ -11,13 +11,13 @@ pub(super) enum Kind {
     Number,
     /// A string or character literal, with its quotes.
     Literal,
-    /// An operator. `>` is always alone, because `>>` may close two template lists.
+    /// An operator. `>` is always a single token, because `>>` can close two template lists.
     Operator,
 }
 
-/// A token and the range of bytes that it comes from.
+/// A token and its range of bytes in the file.
 ///
-/// For a token that a macro makes, the range is that of the outermost invocation.
+/// For a token that results from a macro, the range is that of the outermost invocation.
 #[derive(Clone, Debug)]
 pub(super) struct Token {
     pub(super) kind: Kind,
@@ -32,9 +32,9 @@ pub(super) struct Token {
     pub(super) glued: bool,
     /// Whether it is the first on its line.
     pub(super) first: bool,
-    /// Whether a macro made it.
+    /// Whether it results from a macro.
     pub(super) expanded: bool,
-    /// Macros that are not expanded again in it.
+    /// Macros that must not be expanded again in it.
     pub(super) hidden: Option<Rc<Hidden>>,
 }
 
@@ -127,12 +127,12 @@ impl Lexer<'_> {
         while self.at < end && self.bump().is_some() {}
     }
 
-    /// Bytes of a continued line's end: a backslash and a line break.
+    /// The length in bytes of a line continuation at the current position: backslash, line break.
     fn continuation(&self) -> Option<usize> {
         ["\\\n", "\\\r\n"].iter().find(|end| self.rest().starts_with(**end)).map(|end| end.len())
     }
 
-    /// Skips space and comments; whether a line ended.
+    /// Skips white space and comments; returns whether a line ended.
     fn skip_space(&mut self) -> bool {
         let mut ended = false;
         while let Some(c) = self.peek() {
@@ -161,7 +161,7 @@ impl Lexer<'_> {
             while self.peek().is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$') {
                 self.bump();
             }
-            // A prefix such as that of `u8"…"` is a name to the compiler; here only R matters.
+            // The prefix of a literal, such as `u8`, is scanned as a name. Only R changes the scan.
             let raw = self.text.get(..self.at).is_some_and(|t| t.ends_with('R')) && self.peek() == Some('"');
             if raw && c != '_' && self.raw_string() {
                 return Some(Kind::Literal);
@@ -197,14 +197,14 @@ impl Lexer<'_> {
         }
     }
 
-    /// Whether `e` is a digit here: `0xe+1` is a sum.
+    /// Whether the number is hexadecimal, so that `e` is a digit: `0xe+1` is a sum.
     fn is_hexadecimal(&self, last: char) -> bool {
         let before = self.text.get(..self.at).unwrap_or("");
         let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '.').map_or(0, |i| i + 1);
         "eE".contains(last) && before.get(start..).is_some_and(|t| t.starts_with("0x") || t.starts_with("0X"))
     }
 
-    /// A literal ends at its quote, or at the end of the line (as in text that `#if 0` removes).
+    /// Scans a literal up to its quote or the end of the line. Text in `#if 0` can lack the quote.
     fn quoted(&mut self, quote: char) {
         self.bump();
         while let Some(c) = self.peek() {
@@ -225,7 +225,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// Reads `"delimiter(…)delimiter"`.
+    /// Scans a raw string `"delimiter(…)delimiter"`.
     fn raw_string(&mut self) -> bool {
         let Some(open) = self.rest().find('(') else { return false };
         let Some(delimiter) = self.rest().get(1..open).filter(|d| d.len() <= 16) else { return false };
@@ -236,7 +236,7 @@ impl Lexer<'_> {
     }
 }
 
-/// The index after the group that opens at `open`: `(`, `[` or `{`. At most `end`.
+/// The index after the bracket that closes the bracket `(`, `[` or `{` at `open`; at most `end`.
 pub(super) fn close(tokens: &[Token], open: usize, end: usize) -> usize {
     let mut depth = 0usize;
     for (i, token) in tokens.iter().enumerate().take(end).skip(open) {
@@ -257,8 +257,8 @@ pub(super) fn close(tokens: &[Token], open: usize, end: usize) -> usize {
     end
 }
 
-/// The index after the template list that opens at `open` (`<`); `None` if it does not close
-/// before a statement ends.
+/// The index after the `>` that closes the template list at `open` (`<`); `None` if the statement
+/// ends first.
 pub(super) fn close_angle(tokens: &[Token], open: usize, end: usize) -> Option<usize> {
     let mut depth = 0usize;
     let mut i = open;
@@ -286,7 +286,7 @@ pub(super) fn close_angle(tokens: &[Token], open: usize, end: usize) -> Option<u
     None
 }
 
-/// Splits at commas outside of groups and template lists.
+/// Splits tokens at commas outside of brackets and template lists.
 pub(super) fn split(tokens: &[Token]) -> Vec<&[Token]> {
     let mut parts = Vec::new();
     let (mut start, mut i) = (0, 0);
@@ -315,7 +315,7 @@ pub(super) fn split(tokens: &[Token]) -> Vec<&[Token]> {
     parts
 }
 
-/// The text of tokens, with spaces where the source has them.
+/// The text of tokens, with the spaces of the source.
 pub(super) fn written(tokens: &[Token]) -> String {
     let mut text = String::new();
     for token in tokens {
@@ -329,7 +329,7 @@ pub(super) fn written(tokens: &[Token]) -> String {
     text
 }
 
-/// The text of tokens, with a space only where two words would meet.
+/// The text of tokens, with spaces only between two words.
 pub(super) fn join(tokens: &[Token]) -> String {
     let mut text = String::new();
     for token in tokens {

@@ -1,4 +1,4 @@
-//! Types of CUDA C++ as far as arguments of a launch need them.
+//! Types of CUDA C++ that kernel arguments can have.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +10,7 @@ use crate::ast::ScalarType::{self, *};
 const LONG: ScalarType = if cfg!(windows) { S32 } else { S64 };
 const UNSIGNED_LONG: ScalarType = if cfg!(windows) { U32 } else { U64 };
 
-/// Types that are one word, with their elements. A vector such as `float4` has several.
+/// Types with a name of one word: element type, and number of elements.
 const WORDS: &[(&str, ScalarType, u32)] = &[
     ("bool", U8, 1),
     ("char", S8, 1),
@@ -58,7 +58,7 @@ const WORDS: &[(&str, ScalarType, u32)] = &[
     ("cuDoubleComplex", F64, 2),
 ];
 
-/// Vectors: the name without its number of elements.
+/// Vector types: the name without its number of elements, and the element type.
 const VECTORS: &[(&str, ScalarType)] = &[
     ("char", S8),
     ("uchar", U8),
@@ -74,14 +74,14 @@ const VECTORS: &[(&str, ScalarType)] = &[
     ("double", F64),
 ];
 
-/// Names that a program gives to types.
+/// The type names that a program defines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Types {
-    /// `typedef` and `using`, and the type arguments of a template.
+    /// `typedef`, `using`, and the type arguments of a template.
     pub(super) aliases: FxHashMap<String, Vec<Token>>,
 }
 
-/// Words that say nothing about the element type.
+/// Words of a type that do not affect its elements.
 const QUALIFIERS: &[&str] = &[
     "const",
     "volatile",
@@ -108,7 +108,7 @@ pub(super) fn is_qualifier(token: &Token) -> bool {
     QUALIFIERS.iter().any(|q| token.is(q))
 }
 
-/// The scalar and the number of elements of a type without pointers.
+/// The element type and the number of elements of a type that is not a pointer.
 fn elements(tokens: &[Token]) -> Option<(ScalarType, u32)> {
     let words: Vec<&str> = unqualified(tokens)?;
     if let [word] = words[..] {
@@ -129,7 +129,7 @@ fn elements(tokens: &[Token]) -> Option<(ScalarType, u32)> {
         (1, ..) => (S8, U8),
         (_, 1, _) => (S16, U16),
         (.., 2) => (S64, U64),
-        // `long double`: no device type.
+        // `long double` is not supported in device code.
         (.., 1) if count("double") > 0 => return None,
         (.., 1) => (LONG, UNSIGNED_LONG),
         _ => (S32, U32),
@@ -166,7 +166,7 @@ pub(super) fn size_of(tokens: &[Token]) -> Option<i64> {
 }
 
 impl Types {
-    /// The type of a parameter from its tokens without the name; an array counts as a pointer.
+    /// The type of a parameter, from its tokens without the name. An array is a pointer.
     pub(super) fn param(&self, tokens: &[Token]) -> ParamType {
         self.resolve(tokens, 0)
     }
@@ -198,7 +198,7 @@ impl Types {
         let inner = match (elements(&base), self.alias(&base)) {
             (_, Some(alias)) => self.resolve(alias, depth + 1),
             (Some((scalar, 1)), None) => ParamType::Scalar(scalar),
-            // A vector by address is its elements; by value it is a structure.
+            // A pointer to a vector is a pointer to its elements; a vector by value is a structure.
             (Some((scalar, _)), None) if stars > 0 => ParamType::Scalar(scalar),
             _ => ParamType::Unknown,
         };
@@ -206,7 +206,7 @@ impl Types {
             (0, inner) => inner,
             (1, ParamType::Scalar(scalar)) => ParamType::Pointer(Some(scalar)),
             (1, ParamType::Unknown) => {
-                // A structure of a known vector type behind a name: `typedef float4 quad; quad*`.
+                // An alias of a vector type: `typedef float4 quad; quad*`.
                 let vector = self.alias(&base).and_then(elements).map(|(scalar, _)| scalar);
                 ParamType::Pointer(vector)
             }
@@ -216,7 +216,7 @@ impl Types {
     }
 }
 
-/// One spelling of a type: `unsigned` is `unsigned int`.
+/// The canonical spelling of a type: `unsigned` is `unsigned int`.
 pub(super) fn spelling(tokens: &[Token]) -> String {
     match arithmetic(tokens) {
         Some(scalar) => scalar.name().to_owned(),
@@ -227,7 +227,7 @@ pub(super) fn spelling(tokens: &[Token]) -> String {
     }
 }
 
-/// Whether tokens name a type without depending on values: `float`, `const int*`, `ns::T<3>`.
+/// Whether tokens can be a type: `float`, `const int*`, `ns::T<3>`.
 pub(super) fn may_be_type(tokens: &[Token]) -> bool {
     let mut i = 0;
     while let Some(token) = tokens.get(i) {

@@ -25,7 +25,7 @@ use Element::*;
 impl Element {
     /// Every type with its name in PTX, its bits in memory, and the bits of a part of a register.
     ///
-    /// A part is one element, but 32 elements of one bit.
+    /// A part is the unit of the mapping to registers: one element, or 32 elements of type `b1`.
     const ALL: [(Element, &str, u32, u32); 13] = [
         (F64, "f64", 64, 64),
         (F32, "f32", 32, 32),
@@ -84,7 +84,7 @@ impl Element {
         }
     }
 
-    /// The part of a register as an operand of a multiplication.
+    /// Converts a part of a register to an operand of a multiplication.
     ///
     /// Integers are sign-extended. Elements of 8-bit floating-point formats become f16, exactly.
     pub fn widen(self, bits: u64) -> u64 {
@@ -106,7 +106,7 @@ fn e4m3_to_f16(bits: u8) -> u16 {
         // The exponent's bias is 7 instead of 15.
         8.. => (magnitude << 7) + (8 << 10),
         0 => 0,
-        // A subnormal m · 2^-9: its leading bit is hidden, and the rest is moved to the top.
+        // A subnormal m · 2^-9 is normal in f16: its leading bit becomes the implicit one.
         _ => {
             let leading = magnitude.ilog2();
             ((leading as u16 + 6) << 10) + ((magnitude << (10 - leading)) & 0x3ff)

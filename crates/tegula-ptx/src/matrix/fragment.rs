@@ -1,10 +1,9 @@
-//! Fragments: which lane and which part of a register holds an element of a matrix.
+//! Fragments: the mapping of matrix elements to lanes and parts of registers.
 //!
 //! One rule describes all fragments of `mma` and `wmma`, except those of `m8n8k4` with f16. A
-//! matrix is a number of *lines*: rows of A, columns of B, rows of C. A *tile* is 8 lines of 4
-//! lanes
-//! each, and a lane holds consecutive elements of its line. Tiles follow each other in the
-//! registers.
+//! matrix consists of *lines*: rows of A, columns of B, rows of C. A *tile* is 8 lines, each held
+//! by 4 lanes. Each of these lanes holds consecutive elements of its line. The registers hold one
+//! tile after the other.
 
 use crate::alu::Lanes;
 
@@ -14,16 +13,17 @@ use super::element::Element;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiling {
     pub lines: u32,
-    /// Parts of a line.
+    /// Number of parts of a line.
     pub depth: u32,
-    /// Consecutive parts of a line that a lane holds in a tile.
+    /// Number of consecutive parts of a line that a lane holds in a tile.
     pub per_lane: u32,
-    /// Tiles one below the other that come first: 2 if 16 lines belong together, otherwise 1.
+    /// Number of tiles along the lines that precede the next tile along the depth: 2 for operands
+    /// with 16 lines, otherwise 1.
     pub halves: u32,
 }
 
 impl Tiling {
-    /// The tiles of A or B of a matrix instruction, or of the half of it that does not repeat.
+    /// The tiles of A or B; without the repeated half of A and B of `wmma`.
     pub fn operand(lines: u32, k: u32, element: Element, halves: u32) -> Self {
         Self { lines, depth: k / element.per_part(), per_lane: element.parts(), halves }
     }
@@ -33,7 +33,7 @@ impl Tiling {
         Self { lines, depth, per_lane: 2, halves: (lines / 8).min(2) }
     }
 
-    /// Parts of a line in a tile.
+    /// Number of parts of a line in a tile.
     pub fn width(&self) -> u32 {
         4 * self.per_lane
     }
@@ -49,7 +49,7 @@ impl Tiling {
         (8 * (rest / columns * self.halves + half), rest % columns * self.width())
     }
 
-    /// The line and the part of the line that a lane holds as its part number `index`.
+    /// The line, and the part of the line, of part `index` of a lane.
     pub fn part(&self, lane: u32, index: u32) -> (u32, u32) {
         let (line, depth) = self.origin(index / self.per_lane);
         (line + lane / 4, depth + lane % 4 * self.per_lane + index % self.per_lane)
@@ -60,16 +60,16 @@ impl Tiling {
 #[derive(Clone, Debug)]
 pub(super) struct Fragment {
     element: Element,
-    /// Registers of a lane. Those after the whole matrix repeat it.
+    /// Number of registers of a lane. Registers after the last part of the matrix repeat it.
     registers: u32,
     /// Parts of the matrix.
     size: usize,
-    /// For each register, lane, and part of the register: the position in the matrix.
+    /// The position in the matrix for each register, lane, and part of the register, in this order.
     positions: Vec<u16>,
 }
 
 impl Fragment {
-    /// A mapping by position, for `parts` parts of each lane.
+    /// Creates a mapping: `position` gives the position of a part from its lane and its index.
     pub fn new(element: Element, parts: u32, size: u32, position: impl Fn(u32, u32) -> u32) -> Self {
         let per_register = element.parts();
         let registers = parts / per_register;
@@ -83,7 +83,7 @@ impl Fragment {
         Self { element, registers, size: size as usize, positions }
     }
 
-    /// The mapping of tiles. The position of a part is given for its line and its depth.
+    /// Creates the mapping of tiles: `position` gives the position from the line and the depth.
     pub fn tiled(element: Element, tiling: Tiling, position: impl Fn(u32, u32) -> u32) -> Self {
         let (parts, size) = (tiling.tiles() * tiling.per_lane, tiling.lines * tiling.depth);
         Self::new(element, parts, size, |lane, index| {
@@ -92,7 +92,7 @@ impl Fragment {
         })
     }
 
-    /// Repeats the matrix until a lane has this number of registers.
+    /// Repeats the matrix until a lane has `registers` registers.
     pub fn repeated(self, registers: u32) -> Self {
         Self { registers, ..self }
     }
@@ -122,12 +122,12 @@ impl Fragment {
         u64::MAX >> (64 - self.element.part_bits())
     }
 
-    /// The positions in the matrix of one register after the other.
+    /// The positions in the matrix, one slice per register.
     fn by_register(&self) -> std::slice::Chunks<'_, u16> {
         self.positions.chunks(32 * self.element.parts() as usize)
     }
 
-    /// Collects the matrix; each part is passed through `convert`.
+    /// Collects the matrix from the registers, with `convert` applied to each part.
     pub fn gather(&self, registers: &[&Lanes], convert: impl Fn(u64) -> u64) -> Vec<u64> {
         let (parts, bits, mask) = (self.element.parts() as usize, self.element.part_bits(), self.mask());
         let mut matrix = vec![0; self.size];

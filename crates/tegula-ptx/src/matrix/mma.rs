@@ -28,7 +28,7 @@ pub struct Mma {
     fragments: [Fragment; 4],
 }
 
-/// Kinds of operands that have the same shapes, and the element types of A and B.
+/// A list of element types of A and B, and the shapes m, n, k that they support.
 pub(super) type Shapes = (&'static [Element], &'static [[u32; 3]]);
 
 const SHAPES: [Shapes; 8] = [
@@ -73,7 +73,7 @@ impl Mma {
     /// Decodes `mma.sync` from its modifiers: what follows the opcode, split at dots.
     ///
     /// # Errors
-    /// The combination that is not supported.
+    /// A message about the unsupported combination of modifiers.
     pub fn decode(modifiers: &[String]) -> Result<Self, String> {
         if modifiers.iter().any(|name| name == "sp" || name.starts_with("sp::")) {
             return Err("sparse products (mma.sp) are not supported".into());
@@ -110,7 +110,7 @@ impl Mma {
         Ok(Self::new(arithmetic, shape, operands.map(Operand::fragment)))
     }
 
-    /// A product with these fragments of A, B, C and D.
+    /// Creates a product with these fragments of A, B, C and D.
     pub(super) fn new(arithmetic: Arithmetic, [m, n, k]: [u32; 3], fragments: [Fragment; 4]) -> Self {
         let [a, _, c, d] = fragments.each_ref().map(Fragment::element);
         let shape = [m, n, k / a.per_part()].map(|extent| extent as usize);
@@ -136,24 +136,24 @@ impl Mma {
         of_d.scatter(&accumulators, d);
     }
 
-    /// Multiply-adds of the whole warp.
+    /// Number of multiply-adds of the warp.
     pub fn multiply_adds(&self) -> u64 {
         let per_part = self.fragments[0].element().per_part();
         self.fragments[2].size() as u64 * self.product.shape[2] as u64 * u64::from(per_part)
     }
 
-    /// Floating-point operations of the whole warp; 0 if it accumulates integers.
+    /// Number of floating-point operations of the warp; 0 for integer accumulators.
     pub fn flops(&self) -> u64 {
         if self.fragments[2].element().register().is_float() { 2 * self.multiply_adds() } else { 0 }
     }
 
-    /// Whether the results have the bits of this GPU's.
+    /// Whether results equal those of this GPU bit for bit.
     pub fn is_modeled_exactly(&self, core: TensorCore) -> bool {
         self.product.is_exact(core)
     }
 }
 
-/// The arithmetic of a form with the fragments of the Tensor Cores.
+/// The arithmetic of an instruction, from its modifiers and its types.
 pub(super) fn arithmetic(modifiers: &Modifiers, a: Element, [c, d]: [Element; 2]) -> Result<Arithmetic, String> {
     let k = modifiers.shape[2] as usize;
     let blocks =
@@ -180,7 +180,7 @@ pub(super) fn arithmetic(modifiers: &Modifiers, a: Element, [c, d]: [Element; 2]
     })
 }
 
-/// A matrix of an instruction, by the rule of [`Tiling`].
+/// A matrix operand whose fragment is given by a [`Tiling`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operand {
     /// A or B; `lines` are the rows of A or the columns of B.
@@ -221,7 +221,7 @@ fn quarter_fragments([of_a, of_b]: [Layout; 2], c: Element, d: Element) -> [Frag
     let quarter = |lane: u32| lane % 16 / 4;
     let high = |lane: u32| lane / 16 * 4;
     let line_of_lane = |lane: u32| lane % 4 + high(lane);
-    // Lines in lanes, or one element of four lines in each lane.
+    // A lane holds a line of 4 elements, or one element of each of 4 lines.
     let operand = |in_lanes: bool| {
         Fragment::new(Element::F16, 4, 4 * 32, move |lane, i| {
             let (line, depth) = if in_lanes { (line_of_lane(lane), i) } else { (i + high(lane), lane % 4) };

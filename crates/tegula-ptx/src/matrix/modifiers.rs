@@ -1,7 +1,7 @@
 //! The modifiers of a matrix instruction.
 //!
-//! Each is recognized by its name, so their order is free: PTX of different versions writes the
-//! layout before or after the shape, and the rounding of f64 at different places.
+//! Each is recognized by its name, so any order is accepted: the layout is before or after the
+//! shape, and the position of the f64 rounding differs, depending on the PTX version.
 
 use crate::ast::StateSpace;
 
@@ -23,7 +23,7 @@ pub(super) enum Rounding {
     Up,
 }
 
-/// The operation of single bits that replaces the multiplication.
+/// The bit operation that replaces the multiplication for `b1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BitOperation {
     Xor,

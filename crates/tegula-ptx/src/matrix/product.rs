@@ -1,10 +1,11 @@
 //! C + A·B with the arithmetic of the Tensor Cores.
 //!
-//! Hopper has no Tensor Core instruction for some forms; the assembler expands them, with the same
-//! result except for the rounding of two:
+//! Hopper has no Tensor Core instruction for some forms, so the assembler expands them. Only two
+//! expansions have other roundings:
 //!
-//! * 8-bit floating-point formats become f16. The lower pair of elements of each register is added
-//!   up from zero, then the upper pair, and then C is added to the rounded sum.
+//! * 8-bit floating-point formats are converted to f16. The products of the lower pair of elements
+//!   of each register are summed from zero, then those of the upper pair. C is added last, to the
+//!   rounded sum.
 //! * `m8n8k4` with f16 becomes multiplications and additions of f32, not on Tensor Cores.
 
 use std::borrow::Cow;
@@ -20,12 +21,12 @@ use super::element::Element;
 use super::modifiers::{BitOperation, Rounding};
 use super::round::{add_f16, f16_to_f32, f32_to_f16, round_to_f16};
 
-/// How C + A·B is computed.
+/// The algorithm for C + A·B.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arithmetic {
     /// A chain of fused multiply-adds.
     F64(Rounding),
-    /// Blocks of products on Tensor Cores.
+    /// Tensor Core instructions, each on a block of k.
     Blocks(Blocks),
     /// Multiplications and additions of f32, of four elements; with C and D of f16 in `half`.
     F32 {
@@ -38,17 +39,17 @@ pub(super) enum Arithmetic {
     Bits(BitOperation),
 }
 
-/// Blocks of products on Tensor Cores.
+/// Tensor Core instructions, one after the other along k.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
     pub format: Format,
-    /// The type of `format`, if lines of 16 are computed fast.
+    /// The type of `format`, if `tegula_interp` has a fast path for it (lines of 16 elements).
     pub fast: Option<Type>,
     /// Extent along k of one instruction of the hardware.
     pub k: usize,
     /// Whether the accumulators are f16 instead of f32.
     pub half: bool,
-    /// Whether pairs of elements are added up from zero, and C in the end.
+    /// Whether products of pairs are summed from zero, and C is added last.
     pub from_pairs: bool,
 }
 
@@ -65,8 +66,8 @@ pub(super) struct Product {
 impl Product {
     /// Computes D from C in place.
     ///
-    /// Rows of A and columns of B are contiguous, and C is in row-major order. All of them may hold
-    /// several matrices, one after the other.
+    /// Rows of A and columns of B are contiguous; C is row-major. Each slice can hold several
+    /// matrices, one after the other.
     pub fn eval(&self, core: TensorCore, a: &[u64], b: &[u64], c: &mut [u64]) {
         let [m, n, k] = self.shape;
         let half = matches!(self.arithmetic, Arithmetic::Blocks(Blocks { half: true, .. }));
@@ -98,7 +99,7 @@ impl Product {
         each(n, k, a, b, c, dot);
     }
 
-    /// The instructions of the hardware, one after the other along k.
+    /// Executes the hardware instructions, one after the other along k.
     fn blocks(&self, blocks: Blocks, core: TensorCore, a: &[u64], b: &[u64], c: &mut [u64]) {
         let [_, n, k] = self.shape;
         let mut sums = if blocks.from_pairs { vec![0; c.len()] } else { c.to_vec() };
@@ -138,13 +139,13 @@ impl Product {
             c.iter_mut().zip(sums).for_each(|(c, sum)| *c = sum.to_bits());
         }
         if c.iter().any(|&c| f64::from_bits(c).is_nan()) {
-            // The bits of a NaN are not those of the processor.
+            // A NaN of the host has other bits than one of the GPU, so the slow path is used.
             c.copy_from_slice(&before);
             self.each(a, b, c, |a, b, c| chain_rounded(Rounding::Nearest, a, b, c));
         }
     }
 
-    /// Whether the result has the bits of the hardware's.
+    /// Whether results equal those of the hardware bit for bit.
     ///
     /// All forms were compared with an H100. For an A100, the arithmetic is that of the literature
     /// that `tegula_interp` cites; it has no 8-bit floating-point formats.
@@ -153,7 +154,7 @@ impl Product {
     }
 }
 
-/// Fused multiply-adds of one element. Of NaN operands, that of B counts first, then C, then A.
+/// Fused multiply-adds of one element. A NaN result is the NaN of B, else of C, else of A.
 fn chain_rounded(rounding: Rounding, a: &[u64], b: &[u64], c: u64) -> u64 {
     let round = match rounding {
         Rounding::Nearest => Round::NearestTiesToEven,
@@ -174,7 +175,7 @@ fn chain_rounded(rounding: Rounding, a: &[u64], b: &[u64], c: u64) -> u64 {
 
 /// The bit that makes a NaN quiet.
 const QUIET: u64 = 1 << 51;
-/// The NaN of an operation on other values.
+/// The NaN of an invalid operation on numbers.
 const NAN: u64 = 0xfff8_0000_0000_0000;
 
 /// Computes each element from its row of A and its column of B, of `k` elements.
@@ -187,7 +188,7 @@ fn each(n: usize, k: usize, a: &[u64], b: &[u64], c: &mut [u64], dot: impl Fn(&[
 }
 
 impl Blocks {
-    /// The operand of one instruction, from lines of `k` elements.
+    /// The elements that hardware instruction `step` reads, from lines of `k` elements.
     fn lines<'a>(&self, of: &'a [u64], k: usize, step: usize) -> Cow<'a, [u64]> {
         if self.k == k {
             return of.into();
@@ -222,7 +223,7 @@ fn canonical_f32(value: f32) -> u32 {
     if value.is_nan() { 0x7fff_ffff } else { value.to_bits() }
 }
 
-/// Adds up the four products and the accumulator as the assembler's expansion does.
+/// Sums the four products and the accumulator in the order of the assembler's expansion.
 fn dot_f32(half: bool, a: &[u64], b: &[u64], c: u64) -> u64 {
     let value = |bits: u64| f32::from_bits(f16_to_f32(bits as u16));
     let chain = |a: &[u64], b: &[u64]| {

@@ -2,13 +2,13 @@
 
 use half::f16;
 
-/// The NaN of every NaN result.
+/// The NaN result.
 const NAN: u16 = 0x7fff;
 
 /// Exponent of the last bit of the smallest f16.
 const LAST: i32 = -24;
 
-/// Converts total · 2^exponent to f16, to nearest even.
+/// Converts total · 2^exponent to f16, rounded to nearest even.
 ///
 /// Zero is positive, also if it results from rounding.
 pub(super) fn round_to_f16(total: i64, exponent: i32) -> u16 {
@@ -21,7 +21,7 @@ pub(super) fn round_to_f16(total: i64, exponent: i32) -> u16 {
     if highest > 15 {
         return sign | f16::INFINITY.to_bits();
     }
-    // The last bit that the result can hold.
+    // Exponent of the last bit of the result.
     let last = (highest - FRACTION).max(LAST);
     let significand = match last - exponent {
         shift @ ..=0 => magnitude << -shift,
@@ -35,12 +35,12 @@ pub(super) fn round_to_f16(total: i64, exponent: i32) -> u16 {
     if significand == 0 {
         return 0;
     }
-    // A carry out of the significand is the next exponent, and finally infinity.
+    // A carry out of the significand increments the exponent, up to infinity.
     let biased = (last - LAST) as u16;
     sign | (biased << FRACTION).wrapping_add(significand)
 }
 
-/// Converts an f32 to f16, to nearest even.
+/// Converts an f32 to f16, rounded to nearest even.
 pub(super) fn f32_to_f16(bits: u32) -> u16 {
     let value = f32::from_bits(bits);
     if value.is_nan() { NAN } else { f16::from_f32(value).to_bits() }

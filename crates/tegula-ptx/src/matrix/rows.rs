@@ -1,8 +1,8 @@
 //! `ldmatrix`, `stmatrix` and `movmatrix`: 8×8 matrices of 16-bit elements.
 //!
-//! In shared memory, a matrix is 8 rows of 16 bytes. A lane gives the address of a row: lanes 0–7
-//! those of the first matrix, lanes 8–15 those of the second one, and so on. In registers, a lane
-//! holds two neighbors of a row, and four lanes hold the row.
+//! In shared memory, a matrix is 8 rows of 16 bytes. Each lane provides the address of one row:
+//! lanes 0–7 for the first matrix, lanes 8–15 for the second one, and so on. In registers, four
+//! lanes hold a row, with two adjacent elements each.
 
 use crate::alu::Lanes;
 use crate::ast::StateSpace;
@@ -32,7 +32,7 @@ impl Rows {
                 "shared" | "shared::cta" => rows.space = Some(StateSpace::Shared),
                 _ => match required.iter_mut().find(|known| known.0 == name) {
                     Some(found) => found.1 = true,
-                    None => return Err(format!(".{name} is not supported; 8×8 matrices of .b16 are")),
+                    None => return Err(format!(".{name} is not supported; use .m8n8 and .b16")),
                 },
             }
         }
@@ -101,9 +101,9 @@ macro_rules! rows_instruction {
                 self.0.space
             }
 
-            /// Mask of the lanes with the address of a row. Each accesses 16 bytes there.
+            /// Mask of the lanes that provide the address of a row, of 16 bytes.
             ///
-            /// The rows of one matrix after the other: a request counts for 8 lanes at a time.
+            /// The hardware accesses one matrix after the other, that is 8 lanes at a time.
             pub fn address_lanes(&self) -> u32 {
                 self.0.address_lanes()
             }
@@ -115,7 +115,7 @@ rows_instruction!(LdMatrix, "`ldmatrix`: loads");
 rows_instruction!(StMatrix, "`stmatrix`: stores");
 
 impl LdMatrix {
-    /// Computes the registers from the rows: `rows[w]` has word `w` of the row of each lane.
+    /// Computes the registers from the rows: `rows[w]` is word `w` of the row of each lane.
     pub fn load(&self, rows: &[Lanes; WORDS], registers: &mut [Lanes]) {
         for (first, register) in (0..32).step_by(8).zip(registers) {
             let matrix = std::array::from_fn(|row| {
@@ -127,7 +127,7 @@ impl LdMatrix {
 }
 
 impl StMatrix {
-    /// Computes the rows: word `w` of the row of each lane is in `[w]`.
+    /// Computes the rows: element `w` of the result is word `w` of the row of each lane.
     pub fn store(&self, registers: &[&Lanes]) -> [Lanes; WORDS] {
         let mut rows = [[0; 32]; WORDS];
         for (first, register) in (0..32).step_by(8).zip(registers) {
@@ -151,7 +151,7 @@ pub fn decode_movmatrix(modifiers: &[String]) -> Result<(), String> {
     let missing = required.iter().find(|&&name| modifiers.iter().all(|known| known != name));
     let unknown = modifiers.iter().find(|name| *name != "aligned" && !required.contains(&name.as_str()));
     match (unknown, missing) {
-        (Some(name), _) => Err(format!(".{name} is not supported; .trans of 8×8 matrices of .b16 is")),
+        (Some(name), _) => Err(format!(".{name} is not supported; use .trans, .m8n8 and .b16")),
         (None, Some(name)) => Err(format!(".{name} is missing")),
         (None, None) => Ok(()),
     }

@@ -1,17 +1,17 @@
 //! `wmma`: matrices from memory to fragments, their product, and back.
 //!
-//! PTX leaves the mapping of fragments open. This is the mapping of sm_80 and sm_90: that of the
-//! `mma` instructions that the assembler puts in place of `wmma.mma`. For `m8n32k16` it computes
-//! the transposed product. Accesses to memory, too, are those of the assembled instructions:
+//! PTX does not specify the mapping of fragments. This is the mapping of sm_80 and sm_90, where the
+//! assembler replaces `wmma.mma` by `mma` instructions; `m8n32k16` becomes a transposed product.
+//! Memory accesses are also those of the assembled instructions:
 //!
-//! * Elements of 4 and 8 bytes of a lane that are neighbors in memory are accessed at once.
-//! * 16-bit elements are accessed in pairs of neighbors, and exchanged between lanes if the matrix
-//!   is transposed in memory.
+//! * Elements of 4 and 8 bytes of a lane that are adjacent in memory are accessed together.
+//! * 16-bit elements are accessed in adjacent pairs, and exchanged between lanes if the matrix is
+//!   transposed in memory.
 //! * 8-bit elements are accessed four at a time, or one by one if the matrix is transposed.
-//! * Operands of 16 and fewer bits in shared memory are loaded as by `ldmatrix`, unless they are
-//!   8-bit elements of a transposed matrix.
+//! * Operands of at most 16 bits in shared memory are loaded as by `ldmatrix`, except 8-bit
+//!   elements of a transposed matrix.
 //!
-//! An address without state space counts as one of global memory.
+//! The accesses of a generic address are those of global memory.
 
 use crate::alu::Lanes;
 use crate::ast::StateSpace;
@@ -28,7 +28,7 @@ const SHAPES: [Shapes; 7] = [
     (&[Element::F64], &[[8, 8, 4]]),
     (&[Element::S4, Element::U4], &[[8, 8, 32]]),
     (&[Element::B1], &[[8, 8, 128]]),
-    // Types of C and D alone.
+    // Types of C and D only.
     (&[Element::F32], &[[16, 16, 16], [8, 32, 16], [32, 8, 16], [16, 16, 8]]),
     (&[Element::S32], &[[16, 16, 16], [8, 32, 16], [32, 8, 16], [8, 8, 32], [8, 8, 128]]),
 ];
@@ -57,7 +57,7 @@ impl Wmma {
     /// Decodes `wmma` from its modifiers: what follows the opcode, split at dots.
     ///
     /// # Errors
-    /// The combination that is not supported.
+    /// A message about the unsupported combination of modifiers.
     pub fn decode(modifiers: &[String]) -> Result<Self, String> {
         match modifiers {
             [mma, rest @ ..] if mma == "mma" => decode_mma(rest).map(Box::new).map(Self::Mma),
@@ -110,9 +110,9 @@ fn check_layout(matrix: Matrix, element: Element, layout: Layout) -> Result<(), 
     Ok(())
 }
 
-/// The operand of the `mma` instructions in place of `wmma.mma`.
+/// The operand of the `mma` instructions that replace `wmma.mma`.
 fn operand(matrix: Matrix, [m, n, k]: [u32; 3], element: Element) -> Operand {
-    // The first operand of `mma` has 16 lines: it is A, or B if B has 32 lines.
+    // The first operand of `mma` has 16 lines: A of `wmma`, or B if n is 32 (transposed product).
     let transposed = n == 32;
     let (lines, is_first) = match matrix {
         Matrix::A => (m, !transposed),
@@ -122,7 +122,7 @@ fn operand(matrix: Matrix, [m, n, k]: [u32; 3], element: Element) -> Operand {
     Operand::Multiplicand { element, lines, k, halves: if is_first { (lines / 8).min(2) } else { 1 } }
 }
 
-/// A and B of f16 always have 8 registers: those after the whole matrix repeat it.
+/// A and B of f16 always have 8 registers. Registers after the last part of the matrix repeat it.
 fn repeated(fragment: Fragment, matrix: Matrix) -> Fragment {
     match (fragment.element(), matrix) {
         (Element::F16, Matrix::A | Matrix::B) => fragment.repeated(8),
@@ -132,15 +132,15 @@ fn repeated(fragment: Fragment, matrix: Matrix) -> Fragment {
 
 /// `wmma.load` or `wmma.store`: a matrix in memory and its fragment.
 ///
-/// The stride is the distance of rows of a row-major matrix, or of columns of a column-major
-/// matrix, in elements.
+/// The stride is the distance in elements between rows of a row-major matrix, or between columns
+/// of a column-major matrix.
 #[derive(Clone, Debug)]
 pub struct WmmaTransfer {
     space: Option<StateSpace>,
     element: Element,
     tiling: Tiling,
     fragment: Fragment,
-    /// Whether the parts of a line are neighbors in memory.
+    /// Whether the parts of a line are adjacent in memory.
     along_depth: bool,
     accesses: Vec<Access>,
 }
@@ -184,13 +184,13 @@ impl WmmaTransfer {
         Registers { count: self.fragment.registers(), ty: self.element.register() }
     }
 
-    /// The stride if the instruction has none, in elements.
+    /// The stride of an instruction without a stride operand, in elements.
     pub fn default_stride(&self) -> u32 {
         let depth = self.tiling.depth * self.element.per_part();
         if self.along_depth { depth } else { self.tiling.lines }
     }
 
-    /// Required alignment of the address of each row or column, in bytes: the size of the fragment.
+    /// Required alignment of each row or column, in bytes: the size of a lane's fragment.
     pub fn alignment(&self) -> u32 {
         self.registers().count * self.element.register().size()
     }
@@ -200,7 +200,7 @@ impl WmmaTransfer {
         &self.accesses
     }
 
-    /// The position in the matrix of each part of each word, in the order of the accesses.
+    /// The parts of all words, in the order of the accesses, with their positions in the matrix.
     fn positions(&self) -> impl Iterator<Item = (usize, u32, usize, usize)> {
         let counts = self.accesses.iter().map(|access| access.words);
         let first_words = counts.scan(0, |next, words| Some(std::mem::replace(next, *next + words as usize)));
@@ -219,7 +219,7 @@ impl WmmaTransfer {
         })
     }
 
-    /// Computes the fragment from the loaded words: those of one access after the other.
+    /// Computes the fragment from the loaded words, in the order of the accesses.
     pub fn load(&self, words: &[Lanes], registers: &mut [Lanes]) {
         let mut matrix = vec![0; self.fragment.size()];
         for (word, shift, lane, position) in self.positions() {
@@ -230,7 +230,7 @@ impl WmmaTransfer {
         self.fragment.scatter(&matrix, registers);
     }
 
-    /// Computes the words to store: those of one access after the other.
+    /// Computes the words to store, in the order of the accesses.
     pub fn store(&self, registers: &[&Lanes]) -> Vec<Lanes> {
         let matrix = self.fragment.gather(registers, |bits| bits);
         let count: u32 = self.accesses.iter().map(|access| access.words).sum();
@@ -249,11 +249,11 @@ impl WmmaTransfer {
 pub struct Access {
     /// Bytes of a word: 1, 4 or 8.
     pub word_bytes: u32,
-    /// Consecutive words that a lane accesses.
+    /// Number of consecutive words per lane.
     pub words: u32,
     /// Whether 8 lanes with 16 bytes each are accessed at a time, as by `ldmatrix`.
     pub as_ldmatrix: bool,
-    /// Number of lanes, from lane 0.
+    /// Number of participating lanes, from lane 0.
     count: usize,
     element: Element,
     /// Row and column (or column and row) of the first part of each lane.
@@ -283,7 +283,7 @@ impl Access {
 fn accesses(element: Element, tiling: Tiling, along_depth: bool, as_rows: bool) -> Vec<Access> {
     let in_memory = |(line, depth)| if along_depth { (line, depth) } else { (depth, line) };
     if as_rows {
-        // As many tiles as four rows of 8 lanes, and not more than one group of them.
+        // An `ldmatrix` loads at most four tiles, all in one group.
         let columns = tiling.depth / tiling.width();
         let group = (2 * columns).min(tiling.tiles());
         return (0..tiling.tiles())
@@ -298,7 +298,7 @@ fn accesses(element: Element, tiling: Tiling, along_depth: bool, as_rows: bool) 
             })
             .collect();
     }
-    // Per tile: the accesses, and for each the first part of a lane; words and their bytes.
+    // The accesses of a tile: words per lane, bytes of a word, and the first part of each lane.
     let per_lane = tiling.per_lane;
     let access =
         |words, word_bytes, starts| Access { word_bytes, words, as_ldmatrix: false, count: 32, element, starts };
@@ -307,18 +307,18 @@ fn accesses(element: Element, tiling: Tiling, along_depth: bool, as_rows: bool) 
         .flat_map(|tile| {
             let first = tile * per_lane;
             match (along_depth, element.part_bits()) {
-                // All parts of the lane at once.
+                // One access for all parts of a lane.
                 (true, bits) => {
                     let starts = lanes(&|lane| in_memory(tiling.part(lane, first)));
                     let (bytes, word_bytes) = (per_lane * bits / 8, (bits / 8).max(4));
                     vec![access(bytes / word_bytes, word_bytes, starts)]
                 }
-                // Pairs of lines, which other lanes hold.
+                // Adjacent 16-bit elements are of two lines: they are exchanged after the access.
                 (false, 16) => {
                     let (line, depth) = tiling.origin(tile);
                     vec![access(1, 4, lanes(&|lane| (depth + lane / 4, line + 2 * (lane % 4))))]
                 }
-                // Each part alone.
+                // One access per part.
                 (false, bits) => (first..first + per_lane)
                     .map(|part| access(1, bits / 8, lanes(&|lane| in_memory(tiling.part(lane, part)))))
                     .collect(),

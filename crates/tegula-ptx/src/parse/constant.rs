@@ -1,6 +1,6 @@
 //! Constants: literals and constant expressions.
 //!
-//! Source: PTX ISA 9.0, "Constants"; what it leaves open is as `ptxas` has it.
+//! Source: PTX ISA 9.0, "Constants". Where the manual is silent, the rules are those of `ptxas`.
 
 use std::cmp::Ordering;
 
@@ -11,17 +11,17 @@ use super::token::{Kind, integer};
 /// Largest depth of parentheses and unary operators in an expression.
 const MAX_DEPTH: u32 = 32;
 
-/// A constant. Expressions of integers have 64 bits.
+/// A constant. Integer expressions are evaluated in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Constant {
     Signed(i64),
     Unsigned(u64),
-    /// The bits of a single-precision number, which no operator takes.
+    /// The bits of a single-precision number, which cannot be an operand of an operator.
     F32(u32),
     F64(f64),
 }
 
-/// The value of a number as it is written.
+/// The value of a number token; `None` if it is malformed or out of range.
 fn literal(text: &str) -> Option<Constant> {
     let bits = |digits: usize| {
         let hexadecimal = text.get(2..)?;
@@ -41,10 +41,10 @@ fn literal(text: &str) -> Option<Constant> {
     value.filter(|value| value.is_finite()).map(Constant::F64)
 }
 
-/// What an operand of an operator may begin with.
+/// Symbols that can begin an operand: unary operators, and the parenthesis.
 const UNARY: [&str; 5] = ["-", "+", "~", "!", "("];
 
-/// Binary operators with their precedence; a larger one binds tighter.
+/// Binary operators with their precedence; those with larger numbers are applied first.
 const OPERATORS: [(&str, u32); 18] = [
     ("||", 1),
     ("&&", 2),
@@ -67,12 +67,12 @@ const OPERATORS: [(&str, u32); 18] = [
 ];
 
 impl Cursor<'_> {
-    /// A constant expression.
+    /// Parses a constant expression.
     pub fn constant(&mut self) -> Result<Constant> {
         self.conditional(0)
     }
 
-    /// A constant expression that is an integer: its bits.
+    /// Parses a constant expression that must be an integer, and returns its 64 bits.
     pub fn integer_constant(&mut self, what: &str) -> Result<i64> {
         let start = self.token();
         match self.constant()? {
@@ -82,7 +82,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Whether the token here can begin a constant expression.
+    /// Whether the current token can begin a constant expression.
     pub fn begins_constant(&self) -> bool {
         match self.token().kind {
             Kind::Number | Kind::Word | Kind::Dotted => true,
@@ -146,7 +146,7 @@ impl Cursor<'_> {
         match (cast, self.unary(depth + 1)?.as_integer()) {
             ("s64", Some((_, bits))) => Ok(Constant::Signed(bits)),
             ("u64", Some((_, bits))) => Ok(Constant::Unsigned(bits as u64)),
-            _ => Err(self.error_at(token, "a cast is from an integer to .s64 or .u64")),
+            _ => Err(self.error_at(token, "a cast must convert an integer to .s64 or .u64")),
         }
     }
 
@@ -161,7 +161,7 @@ impl Cursor<'_> {
             Kind::Word if token.text == "WARP_SZ" => Some(Constant::Signed(32)),
             _ => return Err(self.unexpected("a number")),
         };
-        let value = value.ok_or_else(|| self.unexpected("a number that is well formed and in range"))?;
+        let value = value.ok_or_else(|| self.unexpected("a well-formed number that fits in 64 bits"))?;
         self.advance();
         Ok(value)
     }
@@ -185,7 +185,7 @@ impl Constant {
     }
 }
 
-/// Applies a unary operator.
+/// Applies a unary operator; `None` if the operand has the wrong type.
 fn negate(operator: &str, value: Constant) -> Option<Constant> {
     Some(match (operator, value) {
         ("+", Constant::Signed(_) | Constant::Unsigned(_) | Constant::F64(_)) => value,
@@ -230,7 +230,7 @@ fn apply(operator: &str, left: Constant, right: Constant) -> std::result::Result
         "/" if signed => Constant::Signed(a.wrapping_div(b)),
         "/" => Constant::Unsigned(unsigned_a / unsigned_b),
         "%" => Constant::Unsigned(unsigned_a % unsigned_b),
-        // Counts are modulo 64, and the left operand alone decides the type.
+        // Shift counts are taken modulo 64. The result has the type of the left operand.
         "<<" => of(left_signed, a.wrapping_shl(b as u32)),
         ">>" if left_signed => Constant::Signed(a.wrapping_shr(b as u32)),
         ">>" => Constant::Unsigned(unsigned_a.wrapping_shr(b as u32)),
@@ -243,7 +243,7 @@ fn apply(operator: &str, left: Constant, right: Constant) -> std::result::Result
     })
 }
 
-/// The result of a comparison; `None` if the operator is not one.
+/// The result of a comparison; `None` if the operator is not a comparison.
 fn comparison(operator: &str, order: Option<Ordering>) -> Option<bool> {
     Some(match operator {
         "==" => order == Some(Ordering::Equal),

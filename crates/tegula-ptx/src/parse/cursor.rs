@@ -1,14 +1,14 @@
-//! A position in PTX text: the token there, and the smallest steps from it on.
+//! The token stream of the parser: the current token, and functions that consume tokens.
 
 use super::token::{Kind, Lexer, Token, integer};
 use super::{ParseError, Result};
 
-/// A position in the text.
+/// The token stream of a PTX text.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     lexer: Lexer<'a>,
     token: Token<'a>,
-    /// The files of the `.file` directives so far.
+    /// The `.file` directives read so far: number and path.
     pub files: Vec<(u32, String)>,
 }
 
@@ -19,17 +19,17 @@ impl<'a> Cursor<'a> {
         Cursor { lexer, token, files: Vec::new() }
     }
 
-    /// The token here.
+    /// The current token.
     pub fn token(&self) -> Token<'a> {
         self.token
     }
 
-    /// The token after the one here.
+    /// The token after the current one.
     pub fn following(&self) -> Token<'a> {
         self.lexer.clone().token()
     }
 
-    /// Passes the token, and returns it.
+    /// Consumes and returns the current token.
     pub fn advance(&mut self) -> Token<'a> {
         std::mem::replace(&mut self.token, self.lexer.token())
     }
@@ -42,12 +42,12 @@ impl<'a> Cursor<'a> {
         self.is(Kind::Symbol) && self.token.text == symbol
     }
 
-    /// Whether a word is here that names something, rather than the constant `WARP_SZ`.
+    /// Whether the current token is a name: a word other than the constant `WARP_SZ`.
     pub fn is_name(&self) -> bool {
         self.is(Kind::Word) && self.token.text != "WARP_SZ"
     }
 
-    /// Passes a symbol if it is here.
+    /// Consumes the symbol if it is the current token; returns whether it was.
     pub fn eat(&mut self, symbol: &str) -> bool {
         let here = self.is_symbol(symbol);
         if here {
@@ -56,27 +56,27 @@ impl<'a> Cursor<'a> {
         here
     }
 
-    /// Passes a directive or a modifier, if one is here, and returns it without its dot.
+    /// Consumes a directive or a modifier if it is the current token; returns it without its dot.
     pub fn eat_dotted(&mut self) -> Option<&'a str> {
         self.is(Kind::Dotted).then(|| self.advance().text)
     }
 
-    /// Passes a symbol that must be here.
+    /// Consumes a required symbol.
     pub fn expect(&mut self, symbol: &str) -> Result<()> {
         self.expect_as(symbol, "")
     }
 
-    /// Passes a symbol that must be here; `role` describes it in the error: `" after the name"`.
+    /// Consumes a required symbol. `role` follows it in the error message: `" after the name"`.
     pub fn expect_as(&mut self, symbol: &str, role: &str) -> Result<()> {
         if self.eat(symbol) { Ok(()) } else { Err(self.unexpected(&format!("\"{symbol}\"{role}"))) }
     }
 
-    /// Passes a word that must be here; `what` describes it in the error.
+    /// Consumes a required word; `what` describes it in the error message.
     pub fn word(&mut self, what: &str) -> Result<&'a str> {
         if self.is(Kind::Word) { Ok(self.advance().text) } else { Err(self.unexpected(what)) }
     }
 
-    /// Passes an unsigned integer that must be here.
+    /// Consumes a required unsigned integer below 2³²; `what` describes it in the error message.
     pub fn unsigned(&mut self, what: &str) -> Result<u32> {
         let value = if self.is(Kind::Number) { integer(self.token.text) } else { None };
         let value = value.and_then(|value| u32::try_from(value).ok());
@@ -85,7 +85,7 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
-    /// Passes a string in quotes that must be here.
+    /// Consumes a required quoted string, and returns its text with escapes replaced.
     pub fn quoted(&mut self) -> Result<String> {
         if !self.is(Kind::Quoted) {
             return Err(self.unexpected("a string in quotes"));
@@ -99,7 +99,7 @@ impl<'a> Cursor<'a> {
         Ok(string)
     }
 
-    /// Passes items that commas separate, up to a closing symbol.
+    /// Consumes a list of items separated by commas, and the symbol that closes it.
     pub fn list_until<T>(&mut self, close: &str, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut items = Vec::new();
         while !self.eat(close) {
@@ -111,7 +111,7 @@ impl<'a> Cursor<'a> {
         Ok(items)
     }
 
-    /// Passes everything up to a semicolon, and the semicolon.
+    /// Consumes all tokens up to and including the next semicolon.
     pub fn skip_to_semicolon(&mut self) -> Result<()> {
         while !self.is_symbol(";") && !self.is_broken() {
             self.advance();
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
         self.expect(";")
     }
 
-    /// Passes everything between brackets, which nest, and the brackets.
+    /// Consumes a pair of brackets and all tokens between them, nested brackets included.
     pub fn skip_brackets(&mut self, open: &str, close: &str) -> Result<()> {
         self.expect(open)?;
         let mut depth = 1u64;
@@ -134,12 +134,12 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Whether the rest of the text has no tokens.
+    /// Whether the text ends here, or an unterminated comment or string begins here.
     fn is_broken(&self) -> bool {
         matches!(self.token.kind, Kind::End | Kind::Unterminated)
     }
 
-    /// An error at the token here.
+    /// An error at the current token.
     pub fn error(&self, message: impl Into<String>) -> ParseError {
         self.error_at(self.token, message)
     }
@@ -149,16 +149,16 @@ impl<'a> Cursor<'a> {
         ParseError { line: token.line, column: self.lexer.column(token.at), message: message.into() }
     }
 
-    /// The error that something else is expected here.
+    /// The error for an unexpected current token; `expected` describes the valid ones.
     pub fn unexpected(&self, expected: &str) -> ParseError {
         self.unexpected_at(self.token, expected)
     }
 
-    /// The error that something else is expected in place of a token.
+    /// The error for an unexpected token; `expected` describes the valid ones.
     pub fn unexpected_at(&self, token: Token<'_>, expected: &str) -> ParseError {
         let found = match token.kind {
             Kind::End => "the end of the text".into(),
-            Kind::Unterminated => "a comment or a string that has no end".into(),
+            Kind::Unterminated => "an unterminated comment or string".into(),
             Kind::Quoted => "a string".into(),
             Kind::Dotted => format!("\".{}\"", shortened(token.text)),
             _ => format!("\"{}\"", shortened(token.text)),
@@ -166,15 +166,15 @@ impl<'a> Cursor<'a> {
         self.error_at(token, format!("expected {expected}, found {found}"))
     }
 
-    /// The error that a directive is unknown.
+    /// The error for an unsupported directive.
     pub fn unknown_directive(&self, token: Token<'_>) -> ParseError {
         self.error_at(token, format!("directive .{} is not supported", shortened(token.text)))
     }
 }
 
-/// The text of a token for a message.
+/// The text of a token for a message, truncated to `MAX_TEXT` characters.
 fn shortened(text: &str) -> String {
-    /// Longest text that is shown whole, in characters.
+    /// Longest text that is not truncated, in characters.
     const MAX_TEXT: usize = 40;
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or("")),

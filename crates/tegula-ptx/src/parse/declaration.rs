@@ -26,7 +26,7 @@ fn state_space(word: &str) -> Option<StateSpace> {
 }
 
 impl Cursor<'_> {
-    /// Passes `.extern`, `.visible`, `.weak` and `.common`; returns whether `.extern` is there.
+    /// Consumes `.extern`, `.visible`, `.weak` and `.common`; returns whether `.extern` is one.
     pub fn linkage(&mut self) -> bool {
         let mut external = false;
         while self.is(Kind::Dotted) && matches!(self.token().text, "extern" | "visible" | "weak" | "common") {
@@ -35,7 +35,7 @@ impl Cursor<'_> {
         external
     }
 
-    /// Declarations up to the semicolon: `.reg .b32 a, %r<4>;`.
+    /// Parses declarations up to the semicolon: `.reg .b32 a, %r<4>;`.
     pub fn variables(&mut self, external: bool) -> Result<Vec<Variable>> {
         let declared = self.declared(external)?;
         let mut variables = Vec::new();
@@ -50,7 +50,7 @@ impl Cursor<'_> {
         Ok(variables)
     }
 
-    /// A parenthesized list of parameters, whose names may be left out; empty if none is here.
+    /// Parses an optional list of parameters in parentheses. Their names may be omitted.
     pub fn parameters(&mut self) -> Result<Vec<Variable>> {
         if !self.eat("(") {
             return Ok(Vec::new());
@@ -61,7 +61,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// The part of a declaration before the names: the state space, the type and the attributes.
+    /// Parses a declaration up to its names: state space, type and attributes.
     fn declared(&mut self, external: bool) -> Result<Variable> {
         let start = self.token();
         let (mut space, mut ty, mut vector, mut align, mut pointer) = (None, None, 1, None, None::<PointerAttribute>);
@@ -109,7 +109,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// A name, if one is here, with its extents and its initial value.
+    /// Parses an optional name, with its extents and its initial value.
     fn declarator(&mut self, mut variable: Variable) -> Result<Variable> {
         if self.is(Kind::Word) {
             variable.name = self.advance().text.into();
@@ -131,7 +131,7 @@ impl Cursor<'_> {
         Ok(variable)
     }
 
-    /// `<n>`, if it is here.
+    /// Parses an optional `<n>`; n is at most `limit`.
     pub fn count(&mut self, limit: u32) -> Result<Option<u32>> {
         if !self.eat("<") {
             return Ok(None);
@@ -145,7 +145,7 @@ impl Cursor<'_> {
         Ok(Some(count))
     }
 
-    /// An extent of an array; only the outermost one may be zero, as in `[]`.
+    /// Parses an extent of an array. Only the outermost extent may be zero.
     fn extent(&mut self, outermost: bool) -> Result<u64> {
         let start = self.token();
         let extent = self.integer_constant("an extent")?;

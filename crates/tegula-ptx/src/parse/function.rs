@@ -7,7 +7,7 @@ use super::cursor::Cursor;
 use super::token::Kind;
 
 impl Cursor<'_> {
-    /// A kernel or a function, after `.entry` or `.func`.
+    /// Parses a kernel or a function, after `.entry` or `.func`.
     pub fn function(&mut self, entry: bool) -> Result<Function> {
         let line = self.token().line;
         let mut function = Function {
@@ -35,8 +35,8 @@ impl Cursor<'_> {
         Ok(function)
     }
 
-    /// Directives before the name of a function, or between its parameters and its body. Those
-    /// that only limit resources are skipped.
+    /// Parses directives before the name of a function, or between its parameters and its body.
+    /// Directives that only limit resources are skipped.
     fn function_directives(&mut self, function: &mut Function) -> Result<()> {
         while self.is(Kind::Dotted) {
             let word = self.token();
@@ -62,7 +62,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// One to three extents.
+    /// Parses one to three extents; omitted ones are 1.
     fn extents(&mut self) -> Result<[u32; 3]> {
         let mut extents = [1; 3];
         for (axis, extent) in extents.iter_mut().enumerate() {

@@ -6,11 +6,11 @@ use super::Result;
 use super::constant::Constant;
 use super::cursor::Cursor;
 
-/// Largest number of elements of an initial value in which inner braces leave out elements.
+/// Largest number of elements of an initial value in which inner braces omit elements.
 const MAX_FILLED: usize = 1 << 22;
 
 impl Cursor<'_> {
-    /// The initial value of a variable, after the `=`. An array `[]` takes its extent from it.
+    /// Parses an initial value, after the `=`. It determines the extent of an array `[]`.
     pub fn initial_value(&mut self, variable: &mut Variable) -> Result<()> {
         let mut extents = variable.dims.clone();
         if variable.vector > 1 {
@@ -23,7 +23,8 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// The value of an array, given its extents, or of an element. Returns its number of parts.
+    /// Parses the value of an array of the given extents, or of an element if `extents` is empty.
+    /// Returns the number of its outermost elements.
     fn initial_part(&mut self, extents: &[u64], ty: ScalarType, init: &mut Vec<Initializer>) -> Result<u64> {
         let Some((&extent, inner)) = extents.split_first() else {
             init.push(self.initial_element(ty)?);
@@ -39,7 +40,7 @@ impl Cursor<'_> {
             if extent != 0 && count > extent {
                 return Err(cursor.error(format!("the initial value has more than {extent} elements")));
             }
-            // Zeros of the part before this one; those at the end are left out.
+            // Zeros for elements that the previous braces omitted. Zeros at the end are not stored.
             let begin = (count - 1).saturating_mul(size).saturating_add(start as u64);
             cursor.fill(init, begin)?;
             cursor.initial_part(inner, ty, init)
@@ -47,19 +48,19 @@ impl Cursor<'_> {
         Ok(count)
     }
 
-    /// Adds zeros up to a length.
+    /// Appends zeros until the initial value has `length` elements.
     fn fill(&self, init: &mut Vec<Initializer>, length: u64) -> Result<()> {
         if length <= init.len() as u64 {
             return Ok(());
         }
         if length > MAX_FILLED as u64 {
-            return Err(self.error(format!("an initial value of more than {MAX_FILLED} elements must have them all")));
+            return Err(self.error(format!("an initial value of more than {MAX_FILLED} elements must list them all")));
         }
         init.resize(length as usize, Initializer::Bits(0));
         Ok(())
     }
 
-    /// A number, or the address of a symbol: `a`, `a+8`, `generic(a)+8`, `0xFF(a)`.
+    /// Parses a number, or the address of a symbol: `a`, `a+8`, `generic(a)+8`, `0xFF(a)`.
     fn initial_element(&mut self, ty: ScalarType) -> Result<Initializer> {
         if self.is_name() {
             return self.symbol_address(None);
@@ -88,7 +89,7 @@ impl Cursor<'_> {
             }
             (Constant::Signed(value), _) => value as u64,
             (Constant::Unsigned(value), _) => value,
-            // Its bits as they are, also in 64 bits: so do assemblers.
+            // The 32 bits are stored unconverted, also in an element of 64 bits, as `ptxas` does.
             (Constant::F32(bits), ScalarType::B32 | ScalarType::F32 | ScalarType::B64 | ScalarType::F64) => {
                 u64::from(bits)
             }
@@ -102,7 +103,7 @@ impl Cursor<'_> {
         }))
     }
 
-    /// `a`, `generic(a)`, or either plus an offset.
+    /// Parses `a`, `generic(a)`, or either plus an offset in bytes.
     fn symbol_address(&mut self, shift: Option<u32>) -> Result<Initializer> {
         let mut symbol = self.word("the name of a variable or a function")?;
         let generic = symbol == "generic" && self.eat("(");
@@ -114,7 +115,7 @@ impl Cursor<'_> {
         Ok(Initializer::Address { symbol: symbol.into(), offset, generic, shift })
     }
 
-    /// `+ n` or `- n`, or nothing.
+    /// Parses an optional `+ n` or `- n`; 0 if it is omitted.
     pub fn offset(&mut self) -> Result<i64> {
         if self.eat("+") || self.is_symbol("-") { self.integer_constant("an offset") } else { Ok(0) }
     }
@@ -196,7 +197,7 @@ mod tests {
             ("u64 a = b+1.5", "an offset must be an integer"),
             (
                 "b8 a[2][1000000000000] = {{1}, {2}}",
-                "an initial value of more than 4194304 elements must have them all",
+                "an initial value of more than 4194304 elements must list them all",
             ),
         ] {
             let error = variable(&format!(".global .{value};")).unwrap_err();

@@ -9,11 +9,11 @@ use super::token::{Kind, Token};
 
 /// Largest depth of nested scopes.
 const MAX_DEPTH: u32 = 64;
-/// Largest number of labels that `.branchtargets name<n>` stands for.
+/// Largest n of `.branchtargets name<n>`, which lists n labels.
 const MAX_TARGETS: u32 = 256;
 
 impl Cursor<'_> {
-    /// A scope of names: `{ … }`.
+    /// Parses a scope: `{ … }`.
     pub fn block(&mut self, depth: u32) -> Result<Vec<Statement>> {
         if depth >= MAX_DEPTH {
             return Err(self.error(format!("scopes are nested deeper than {MAX_DEPTH}")));
@@ -30,7 +30,7 @@ impl Cursor<'_> {
         let start = self.token();
         match (start.kind, start.text) {
             (Kind::Symbol, "{") => to.push(Statement::Block(self.block(depth + 1)?)),
-            // Left by inline assembly that ends with a semicolon of its own.
+            // An empty statement: inline assembly can end with a second semicolon.
             (Kind::Symbol, ";") => {
                 self.advance();
             }
@@ -101,7 +101,7 @@ impl Cursor<'_> {
         Ok((self.unsigned("a file number")?, self.unsigned("a line number")?, self.unsigned("a column number")?))
     }
 
-    /// What follows `name:`: a directive of its own, or nothing.
+    /// Parses the directive after `name:`, if any. Without a directive, the name is a label.
     fn labeled(&mut self, name: String) -> Result<Statement> {
         let directive = if self.is(Kind::Dotted) { self.token().text } else { "" };
         match directive {
@@ -134,7 +134,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// The rest of an instruction, after its opcode.
+    /// Parses the modifiers and operands of an instruction, after its opcode.
     fn instruction(&mut self, guard: Option<Guard>, line: u32, opcode: Token<'_>) -> Result<Statement> {
         if !opcode.text.starts_with(|first: char| first.is_ascii_alphabetic()) {
             return Err(self.unexpected_at(opcode, "an instruction"));
@@ -154,7 +154,7 @@ impl Cursor<'_> {
         Ok(Statement::Instruction(Instruction { guard, opcode: opcode.text.into(), modifiers, operands, line }))
     }
 
-    /// An operand, or two of them as in `p|q`.
+    /// Parses an operand, or a pair of operands such as `p|q`.
     fn operand(&mut self, opcode: &str) -> Result<Operand> {
         let first = if self.eat("[") {
             self.address()?
@@ -174,7 +174,7 @@ impl Cursor<'_> {
         if self.eat("{") { Ok(Operand::Vector(self.list_until("}", Self::scalar)?)) } else { self.scalar() }
     }
 
-    /// A name, a name plus an offset, `!p`, or a constant.
+    /// Parses a name, a name plus an offset, `!p`, or a constant.
     fn scalar(&mut self) -> Result<Operand> {
         if self.is_name() {
             let name = self.name()?;
@@ -196,7 +196,7 @@ impl Cursor<'_> {
         })
     }
 
-    /// A name with its component, if it has one: `%r1`, `%tid.x`, `v.y`.
+    /// Parses a name with an optional component: `%r1`, `%tid.x`, `v.y`.
     fn name(&mut self) -> Result<String> {
         let word = self.word("an operand")?;
         Ok(match self.eat_dotted() {
@@ -205,7 +205,8 @@ impl Cursor<'_> {
         })
     }
 
-    /// After the `[`: a name, a name plus an offset, or a number. Coordinates may follow.
+    /// Parses an address after its `[`: a name, a name plus an offset, or a number; then optional
+    /// coordinates.
     fn address(&mut self) -> Result<Operand> {
         let start = self.token();
         let first = self.scalar()?;

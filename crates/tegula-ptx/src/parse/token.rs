@@ -5,7 +5,7 @@
 pub(super) enum Kind {
     /// A name or an opcode: `%r1`, `$L_2`, `ld`.
     Word,
-    /// A word after a dot, as a directive or a modifier has it: `.reg`, `.shared::cta`, `.8x8`.
+    /// A directive or a modifier, which begins with a dot: `.reg`, `.shared::cta`, `.8x8`.
     Dotted,
     /// A number, without sign.
     Number,
@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Symbol,
     /// A character that begins no token.
     Unknown,
-    /// A comment or a string whose end is missing.
+    /// A comment or a string without an end.
     Unterminated,
     /// The end of the text.
     End,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'a> {
     pub kind: Kind,
-    /// Its text; without the dot if it is dotted, with the quotes if it is quoted.
+    /// The text, without the dot of a [`Kind::Dotted`], with the quotes of a [`Kind::Quoted`].
     pub text: &'a str,
     /// Offset of its first byte in the text of the module.
     pub at: usize,
@@ -69,7 +69,7 @@ impl<'a> Lexer<'a> {
         Token { kind, text: self.text.get(start..self.at).unwrap_or(""), at, line }
     }
 
-    /// Passes a token, and returns its kind.
+    /// Advances past a token, and returns its kind.
     fn scan(&mut self) -> Kind {
         let Some(first) = self.byte(0) else { return Kind::End };
         let second = self.byte(1).unwrap_or(0);
@@ -104,7 +104,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// An integer with its prefix and suffix, `0f…`, `0d…`, or a decimal with an exponent.
+    /// Scans an integer with its prefix and suffix, `0f…`, `0d…`, or a decimal number.
     fn number(&mut self) -> Kind {
         let start = self.at;
         self.pass_while(is_word, Kind::Number);
@@ -128,7 +128,7 @@ impl<'a> Lexer<'a> {
         Kind::Number
     }
 
-    /// A string up to the quote that no backslash precedes, on one line.
+    /// Scans a string on one line, up to its closing quote. A backslash escapes a quote.
     fn quoted(&mut self) -> Kind {
         self.at += 1;
         loop {
@@ -141,8 +141,8 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Passes space, comments and lines of the preprocessor. Returns false at a comment that has no
-    /// end.
+    /// Skips white space, comments and preprocessor lines. Returns false at an unterminated
+    /// comment.
     fn skip_blank(&mut self) -> bool {
         loop {
             match (self.byte(0), self.byte(1)) {
@@ -170,7 +170,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The text from here on.
+    /// The bytes from the current position to the end.
     fn rest(&self) -> &'a [u8] {
         self.text.as_bytes().get(self.at..).unwrap_or(&[])
     }

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
 use cudarc::driver::{CudaContext, DriverError};
 
+use tegula_kernels::plan::GpuDescription;
+
 use super::library;
 use crate::error::{Error, Result};
 
@@ -176,6 +178,8 @@ pub struct DeviceInfo {
     pub threads_per_multiprocessor: u32,
     /// Maximum clock rate in kHz.
     pub clock_khz: u32,
+    /// Peak bandwidth of global memory in megabytes (10^6) per second; 0 if unknown.
+    pub memory_bandwidth: u32,
     /// The newest CUDA version that the driver supports, major and minor.
     pub driver: (u32, u32),
     /// Whether memory pools allow stream-ordered allocation.
@@ -202,10 +206,31 @@ impl DeviceInfo {
             threads_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             threads_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
             clock_khz: get(Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE)?,
+            memory_bandwidth: memory_bandwidth(
+                get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?,
+                get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,
+            ),
             driver: driver_version()?,
             memory_pools: get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0,
         })
     }
+
+    /// The properties that the choice of kernels depends on. Where the driver does not report the
+    /// bandwidth of memory, it is that of an H100.
+    pub fn description(&self) -> GpuDescription {
+        let &DeviceInfo { compute, multiprocessors, l2_bytes, .. } = self;
+        let memory_bandwidth = match self.memory_bandwidth {
+            0 => GpuDescription::H100.memory_bandwidth,
+            known => known,
+        };
+        GpuDescription { compute, multiprocessors, memory_bandwidth, l2_bytes }
+    }
+}
+
+/// Peak bandwidth in megabytes per second of double-data-rate memory, by its clock in kHz and the
+/// bits of its bus.
+fn memory_bandwidth(clock_khz: u32, bus_bits: u32) -> u32 {
+    (2 * u64::from(clock_khz) * u64::from(bus_bits) / 8 / 1000).try_into().unwrap_or(u32::MAX)
 }
 
 /// The GPUs of this machine, in the driver's order.

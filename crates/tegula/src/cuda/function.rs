@@ -257,6 +257,7 @@ mod tests {
             threads_per_block: 1024,
             threads_per_multiprocessor: 2048,
             clock_khz: 1_980_000,
+            memory_bandwidth: 3_352_320,
             driver: (13, 0),
             memory_pools: true,
         }

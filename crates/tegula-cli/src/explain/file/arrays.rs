@@ -1,10 +1,10 @@
-//! Types and extents of arrays in shared memory, as the source declares them: PTX has bytes.
+//! Types and extents of shared arrays, read from the source. PTX declares these arrays as bytes.
 
 use std::collections::BTreeMap;
 
 use tegula_ptx::ast::ScalarType;
 
-/// Largest value tried for the one constant that is not known, such as a template parameter.
+/// Largest value that is tried for one unknown constant, such as a template parameter.
 const LARGEST: i64 = 1024;
 
 /// Types by their names in CUDA C++.
@@ -34,7 +34,7 @@ pub struct Declarations {
 }
 
 impl Declarations {
-    /// Reads those of a source. `defines` are macros of the command line, `NAME=VALUE`.
+    /// Reads the declarations of a source. `defines` are macros of the command line, `NAME=VALUE`.
     pub fn of(source: &str, defines: &[String]) -> Declarations {
         let mut known = Declarations::default();
         let number = |text: &str| text.trim().trim_end_matches(['u', 'U', 'l', 'L']).parse::<i64>().ok();
@@ -62,7 +62,7 @@ impl Declarations {
         known
     }
 
-    /// Adds `float a[16][17], b[4]`.
+    /// Parses and adds a declaration such as `float a[16][17], b[4]`.
     fn add(&mut self, declaration: &str) {
         let before = declaration.split('[').next().unwrap_or_default();
         let mut words: Vec<&str> = before.split_whitespace().collect();
@@ -77,7 +77,7 @@ impl Declarations {
         }
     }
 
-    /// Type and extents of an array of this size; extents that are not known are left out.
+    /// Type and extents of an array of `bytes` bytes; no extents if they are unknown.
     pub fn find(&self, name: &str, bytes: u64) -> Option<(Option<ScalarType>, Vec<u64>)> {
         let (ty, extents) = self.arrays.get(name)?;
         let elements = bytes / u64::from(ty.map_or(4, ScalarType::size));
@@ -91,8 +91,8 @@ impl Declarations {
         Some((*ty, found.unwrap_or_default()))
     }
 
-    /// The value of an expression of numbers and constants with `+ - * /` and parentheses; names
-    /// that are not known have the value `unknown`.
+    /// Evaluates an expression of numbers and constants with `+ - * /` and parentheses. Unknown
+    /// names have the value `unknown`.
     fn value(&self, text: &str, unknown: Option<i64>) -> Option<i64> {
         let mut parser = Parser { rest: text.trim(), known: self, unknown };
         let value = parser.sum(0)?;

@@ -1,4 +1,4 @@
-//! A step in words: lanes, accesses, costs, synchronization.
+//! Descriptions of a step as text: lanes, accesses, costs, synchronization.
 
 use tegula_interp::{Counters, SECTOR_BYTES};
 use tegula_ptx::trace::{Request, RequestKind, Space, Step, Sync};
@@ -6,12 +6,12 @@ use tegula_ptx::trace::{Request, RequestKind, Space, Step, Sync};
 use super::view::FileView;
 use crate::report::check::grouped;
 
-/// The lanes of a mask, such as `########........ ` for 32 lanes.
+/// A lane mask as text: `#` for an active lane, `.` for an inactive one, lane 0 first.
 pub fn lane_mask(lanes: u32) -> String {
     (0..32).map(|lane| if lanes >> lane & 1 == 1 { '#' } else { '.' }).collect()
 }
 
-/// The active lanes of a step in words.
+/// The number of active lanes of a step as text.
 pub fn active(view: &FileView, step: &Step) -> String {
     let lanes = step.lanes();
     let [x, y, z] = view.report.block.map(u64::from);
@@ -22,7 +22,7 @@ pub fn active(view: &FileView, step: &Step) -> String {
     }
 }
 
-/// What a step does: a line for the accesses to each memory, and for each synchronization.
+/// Describes a step: one line for the accesses to each memory, and for each synchronization.
 pub fn describe(view: &FileView, step: &Step) -> Vec<String> {
     let mut lines = Vec::new();
     let mut groups: Vec<(RequestKind, u32)> = Vec::new();
@@ -79,14 +79,14 @@ fn global_cost(requests: &[&Request], c: &Counters) -> String {
     let verdict = match sectors {
         0 => return "no sector".into(),
         _ if sectors <= best => String::from("coalesced"),
-        // Rows that begin within a sector cost one more.
+        // A misaligned row costs one more sector.
         _ if sectors <= best + requests.len() as u64 => format!("not aligned, at best {}", grouped(best)),
         _ => format!("not coalesced, at best {}", grouped(best)),
     };
     format!("{}, {verdict}", count(sectors, "sector"))
 }
 
-/// The sectors that hold the elements of a request, if they were adjacent.
+/// The number of sectors of a request if its elements were adjacent and aligned.
 fn fewest_sectors(request: &Request) -> u64 {
     let mut offsets = request.offsets.clone();
     offsets.sort_unstable();
@@ -107,8 +107,8 @@ fn count(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(count)) }
 }
 
-/// The elements that requests access: one, a range, every n-th one, or the first and the last; of
-/// one request also their values.
+/// Describes the elements that requests access: one, a range, every n-th one, or the first and the
+/// last. A single request is described with values.
 fn pattern(view: &FileView, requests: &[&Request]) -> String {
     let memory = requests[0].memory;
     let size = u64::from(view.memories[memory as usize].ty.size().max(1));

@@ -1,5 +1,5 @@
-//! One frame of the player of a file's kernel: what the step does, its lanes, the source around its
-//! line, and arrays in shared memory.
+//! One frame of the player: description and lanes of the step, the source around its line, and
+//! arrays in shared memory.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use super::view::{FileView, SharedState};
 use crate::check_file::element;
 use crate::report::check::grouped;
 
-/// Columns of an array without extents in the source: the number of banks.
+/// Columns per row of an array with unknown extents: the number of banks.
 const BANKS: u64 = 32;
-/// Columns from which arrays stand beside the source.
+/// Minimum width in columns for drawing arrays beside the source instead of below it.
 const WIDE: usize = 120;
-/// Longest value of an element.
+/// Maximum number of characters of an element.
 const VALUE: usize = 7;
 
 const HELP: [&str; 15] = [
@@ -76,9 +76,9 @@ struct Frame<'a> {
     view: &'a FileView,
     step: Option<&'a Step>,
     shared: SharedState,
-    /// Accesses by memory and element.
+    /// The accesses of the step, by memory and element.
     accesses: BTreeMap<(u32, u64), Access>,
-    /// The elements of findings at this step.
+    /// The elements of the findings of the step.
     wrong: Vec<(u32, u64)>,
 }
 
@@ -198,7 +198,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Arrays in shared memory, below each other.
+    /// Draws the arrays in shared memory, one below the other.
     fn arrays(&self, canvas: &mut Canvas, [x, y]: [usize; 2], [wide, high]: [usize; 2]) {
         let arrays = &self.view.arrays;
         let order = arrays.iter().cycle().skip(self.player.array).take(arrays.len());

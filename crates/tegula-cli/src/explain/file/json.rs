@@ -20,7 +20,7 @@ pub struct Explained<'a> {
 #[derive(Serialize)]
 struct TraceObject {
     block: [u32; 3],
-    /// Steps of the block, recorded or not.
+    /// Total number of steps of the block, recorded or not.
     total: u64,
     /// Whether a limit ended the trace.
     full: bool,
@@ -55,7 +55,8 @@ struct StepObject {
 #[derive(Serialize)]
 struct SyncObject {
     kind: &'static str,
-    /// Of a barrier: its number, threads that arrived, threads that complete it.
+    /// For a barrier: its number, then the number of arrived threads and the number that completes
+    /// it.
     barrier: Option<u32>,
     threads: Option<[u32; 2]>,
     completes: bool,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `view` | a trace with derived data: names, types, source lines, shared memory at a step |
 //! | `arrays` | types and extents of shared arrays, from the source |
-//! | `describe` | a step in words |
+//! | `describe` | the description of a step |
 //! | `plain`, `json` | the steps as text, and as an object |
 //! | `player`, `draw` | the player's state; its frames |
 
@@ -30,7 +30,7 @@ use crate::output::stdout;
 use crate::progress::{ProgressDisplay, Unit};
 use crate::report;
 
-/// The command, for a file.
+/// Runs `tegula explain` on a file.
 pub fn run(args: &ExplainFileArgs, progress: &ProgressDisplay) -> Result<()> {
     args.check()?;
     let mut prepared = Prepared::new(&args.file, &args.path, progress)?;
@@ -49,7 +49,7 @@ pub fn run(args: &ExplainFileArgs, progress: &ProgressDisplay) -> Result<()> {
     Ok(plain::print(&mut stdout()?.lock(), &view)?)
 }
 
-/// Refuses a block or a warp that the launch does not have.
+/// Returns an error for a block or a warp outside of the launch.
 fn refuse_missing(args: &ExplainFileArgs, prepared: &Prepared<'_>) -> Result<()> {
     let (grid, block) = (prepared.launch.grid, args.blocks.0);
     let text = |of: [u32; 3]| of.map(|n| n.to_string()).join(",");
@@ -64,7 +64,8 @@ fn refuse_missing(args: &ExplainFileArgs, prepared: &Prepared<'_>) -> Result<()>
     }
 }
 
-/// Runs the kernel: with the first seed that has an error, else with the first one.
+/// Runs the kernel with each seed until one has an error; without an error, returns the run of the
+/// first seed.
 fn record(args: &ExplainFileArgs, prepared: &mut Prepared<'_>, progress: &ProgressDisplay) -> Result<(Outcome, Trace)> {
     let _tracing = progress.phase(&format!("tracing {}", prepared.source.signature.kernel), Unit::Products, 0);
     let filter = TraceFilter { steps: args.steps(), ..TraceFilter::new(args.blocks.0, prepared.source.main_file()) };
@@ -84,5 +85,5 @@ fn record(args: &ExplainFileArgs, prepared: &mut Prepared<'_>, progress: &Progre
             break;
         }
     }
-    first.ok_or_else(|| Failure::new("--seeds 0 runs nothing; give at least 1"))
+    first.ok_or_else(|| Failure::new("--seeds 0: at least 1 run is needed"))
 }

@@ -34,7 +34,7 @@ pub fn print(out: &mut impl Write, view: &FileView) -> io::Result<()> {
     Ok(())
 }
 
-/// Coordinates, as many as the extents need.
+/// Coordinates as text, without axes whose extents are 1.
 pub fn at([x, y, z]: [u32; 3], extents: [u32; 3]) -> String {
     match extents {
         [_, 1, 1] => x.to_string(),
@@ -62,7 +62,7 @@ fn head(view: &FileView) -> Vec<String> {
     lines
 }
 
-/// The part of the block that was recorded, and how to see the rest; `None` for all of it.
+/// A text about the recorded steps and how to see the other ones; `None` if all are recorded.
 pub fn recorded(view: &FileView) -> Option<String> {
     let (steps, total) = (&view.trace.steps, view.trace.total);
     if steps.len() as u64 == total {
@@ -70,7 +70,7 @@ pub fn recorded(view: &FileView) -> Option<String> {
     }
     let total = grouped(total);
     let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
-        return Some(format!("recorded: nothing of {total} steps; give a smaller --from"));
+        return Some(format!("recorded: none of {total} steps; give a smaller --from"));
     };
     let [from, to] = [first.number, last.number + 1].map(grouped);
     let limit = if view.trace.full { ", the limit of memory" } else { "" };
@@ -110,7 +110,7 @@ fn print_finding(
     Ok(())
 }
 
-/// The source lines of a finding, each once: place and text.
+/// The distinct source lines of a finding: position and text.
 fn named_lines(view: &FileView, finding: &Finding) -> Vec<(String, String)> {
     let mut lines: Vec<(String, String)> = Vec::new();
     for (file, number) in finding.source.iter().filter_map(|place| place.rsplit_once(':')) {

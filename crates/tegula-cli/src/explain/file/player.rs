@@ -1,4 +1,4 @@
-//! The state of the player of a file's kernel, and its keys.
+//! The state of the player, and its keys.
 
 use super::super::player::{Flow, Key};
 use super::view::FileView;
@@ -8,13 +8,13 @@ pub struct FilePlayer {
     pub view: FileView,
     /// The steps that are shown, by position in the trace.
     shown: Vec<usize>,
-    /// The step, by position among those shown; `None` before the first.
+    /// The current step, as an index into `shown`; `None` before the first step.
     at: Option<usize>,
-    /// Shows the lanes that access elements in place of values.
+    /// Whether elements show the lanes that access them instead of their values.
     pub lanes: bool,
     /// The first array to draw.
     pub array: usize,
-    /// Plays without keys.
+    /// Whether the steps advance automatically.
     pub auto: bool,
     pub help: bool,
 }
@@ -26,12 +26,12 @@ impl FilePlayer {
         FilePlayer { view, shown, at: None, lanes: false, array: 0, auto: false, help: false }
     }
 
-    /// The position of the step in the trace; `None` before the first.
+    /// The index of the current step in the trace; `None` before the first step.
     pub fn step(&self) -> Option<usize> {
         self.shown.get(self.at?).copied()
     }
 
-    /// Whether no step follows.
+    /// Whether the current step is the last one.
     pub fn at_end(&self) -> bool {
         self.at.map_or(0, |at| at + 1) == self.shown.len()
     }
@@ -76,19 +76,19 @@ impl FilePlayer {
         self.shown.len().checked_sub(1)
     }
 
-    /// The next step of which a condition holds.
+    /// The next step that satisfies a condition.
     fn following(&self, condition: impl Fn(usize) -> bool) -> Option<usize> {
         let after = self.at.map_or(0, |at| at + 1);
         (after..self.shown.len()).find(|&at| condition(self.shown[at]))
     }
 
-    /// The previous step of which a condition holds.
+    /// The previous step that satisfies a condition.
     fn preceding(&self, condition: impl Fn(usize) -> bool) -> Option<usize> {
         (0..self.at?).rev().find(|&at| condition(self.shown[at]))
     }
 
-    /// Shows the steps of the next or previous warp only; all after the last. The step shown is the
-    /// nearest one.
+    /// Shows only the steps of the next or previous warp; after the last warp, all steps. The
+    /// current step becomes the nearest one shown.
     fn select_warp(&mut self, forward: bool) {
         let warps = self.view.report.block.iter().product::<u32>().div_ceil(32);
         let before = self.step();

@@ -15,7 +15,7 @@ use crate::check_file::report::{self, FileReport};
 use crate::check_file::symbol::readable;
 use crate::report::check::Finding;
 
-/// A memory as it is shown.
+/// A memory, with the type and the extents to show.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub name: String,
@@ -30,7 +30,7 @@ pub struct Shown {
 /// Elements of shared memory at a step.
 #[derive(Clone, Debug, Default)]
 pub struct SharedState {
-    /// For each memory its initialized bytes.
+    /// For each memory, its bytes; `None` for uninitialized ones.
     bytes: BTreeMap<u32, Vec<Option<u8>>>,
 }
 
@@ -58,7 +58,7 @@ impl FileView {
         let memories: Vec<Shown> =
             (0..).zip(&trace.memories).map(|(number, memory)| shown(number, memory, &trace, &declarations)).collect();
         let used = |number: &u32| trace.steps.iter().flat_map(Step::requests).any(|request| request.memory == *number);
-        // All of shared memory counts as one array only if it is addressed without a symbol.
+        // Shared memory as a whole is an array only if it is accessed without a symbol.
         let symbols: BTreeSet<&str> = trace.memories.iter().map(|memory| memory.name.as_str()).collect();
         let is_array = |number: &u32| {
             let memory = &trace.memories[*number as usize];
@@ -94,14 +94,14 @@ impl FileView {
         if line.file == self.main { format!("line {}", line.line) } else { line.to_string() }
     }
 
-    /// A finding as `check` reports it, at one occurrence.
+    /// Converts a diagnostic to a finding, as `check` reports it, for one occurrence.
     pub fn finding(&self, diagnostic: &Diagnostic) -> Finding {
         let globals: Vec<&str> = self.globals.iter().map(String::as_str).collect();
         let finding = report::finding(diagnostic, &globals);
         Finding { message: self.without_file(&finding.message), times: 1, ..finding }
     }
 
-    /// A message without the name of the kernel's file: its lines are shown.
+    /// Removes the name of the kernel's file from a message, since its lines are shown.
     pub fn without_file(&self, message: &str) -> String {
         if self.main.is_empty() { message.into() } else { message.replace(&format!("({}:", self.main), "(line ") }
     }
@@ -130,7 +130,7 @@ impl FileView {
         }
     }
 
-    /// The elements of a memory that a lane of a request accesses, by number.
+    /// The indices of the elements that a lane of a request accesses at `offset`.
     pub fn elements(&self, request: &Request, offset: u64) -> std::ops::Range<u64> {
         let size = u64::from(self.memories[request.memory as usize].ty.size().max(1));
         offset / size..(offset + u64::from(request.bytes)).div_ceil(size)
@@ -144,7 +144,7 @@ impl FileView {
         }
     }
 
-    /// Shared memory after the step at a position; before all steps for `None`.
+    /// Shared memory after the step with index `at`; for `None`, before the first step.
     pub fn shared(&self, at: Option<usize>) -> SharedState {
         let mut state = SharedState::default();
         for &array in &self.arrays {
@@ -201,8 +201,8 @@ impl FileView {
     }
 }
 
-/// A memory as it is shown: what the PTX declares as bytes has the source's type and extents, or
-/// the type of the accesses.
+/// Determines the type and the extents to show. Arrays that the PTX declares as bytes get those of
+/// the source; without a source declaration, the type of their accesses.
 fn shown(number: u32, memory: &Memory, trace: &Trace, declarations: &Declarations) -> Shown {
     let name = readable(&memory.name);
     let accessed = || {

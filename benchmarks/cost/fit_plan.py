@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Fits the costs in plan/{hopper,mma,vector}_costs.rs: python3 benchmarks/cost/fit_plan.py [--write].
+
+Needs numpy, scipy and cargo, and some minutes. The formulas are those of the library: the example
+`predict` of tegula-kernels computes the predicted times for the constants that it is given. With
+--write the constants are replaced in the files. The quality of the choices is printed, also for
+products held out of the fit.
+
+The measurements, plan.txt.gz, are the first samples (`glances`) of
+
+    tegula tune --shapes SHAPES --dtype TYPE --layout LAYOUT --time 0.005 --dry-run --json FILE
+
+on an H100 and an H200 with random shapes: products of 1 to 8192 rows, few rows above all, with
+aligned and unaligned matrices. Recipes slower than 1.35 times the best of their family are left
+out, but for 557 older products. `fit_plan.py --add GPU FILE.json…` adds measurements.
+"""
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+DATA = HERE / "plan.txt.gz"
+PLAN = ROOT / "crates/tegula-kernels/src/plan"
+FAMILIES = ["hopper", "mma", "vector"]
+# Recipes within this factor of the best of their family are kept.
+KEPT = 1.35
+# The part of the mean error of a product that is forgiven: only the order of recipes of one family
+# matters for them. Kernels of mma.sync and vectors are compared with each other.
+FORGIVEN = {"hopper": 0.3, "mma": 0.0, "vector": 0.0}
+# The weight of errors that predict a slow recipe to be even slower.
+SLOW = 0.4
+FOLDS = 5
+
+
+class Predictor:
+    """The example `predict`, for the lines of a file."""
+
+    def __init__(self, lines):
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".txt")
+        self.file.write("".join(lines))
+        self.file.flush()
+        command = ["cargo", "run", "--quiet", "-p", "tegula-kernels", "--example", "predict", "--", self.file.name]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        constants = [field.split("=") for field in self.process.stdout.readline().split()]
+        self.names = [name for name, _ in constants]
+        self.start = np.array([float(value) for _, value in constants])
+
+    def times(self, values):
+        """Predicted microseconds of all lines; NaN for a recipe that is no candidate."""
+        self.process.stdin.write(" ".join(f"{value:.9g}" for value in values) + "\n")
+        self.process.stdin.flush()
+        return np.array(self.process.stdout.readline().split(), float)
+
+
+def add(gpu, paths):
+    """Adds the measurements of files of `tegula tune --json`."""
+    lines = gzip.open(DATA, "rt").readlines()
+    for path in paths:
+        for row in json.loads(Path(path).read_text())["rows"]:
+            product = " ".join(str(row[key]) for key in ("dtype", "layout", "m", "n", "k"))
+            samples = [(sample["us"], sample["kernel"]) for sample in row["glances"] or [] if sample["us"]]
+            best = {}
+            for us, name in samples:
+                family = name.split("_")[0]
+                best[family] = min(best.get(family, us), us)
+            lines += [
+                f"{gpu} {product} {us:.4g} {name}\n"
+                for us, name in samples
+                if us <= KEPT * best[name.split("_")[0]]
+            ]
+    # Without a date, so that the same lines give the same file.
+    with open(DATA, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as compressed:
+        compressed.write("".join(lines).encode())
+
+
+class Measurements:
+    """The lines of the data, with their products by number."""
+
+    def __init__(self, lines):
+        fields = [line.split() for line in lines]
+        products = [tuple(field[:6]) for field in fields]
+        numbers = {product: i for i, product in enumerate(dict.fromkeys(products))}
+        self.products = list(numbers)
+        self.product = np.array([numbers[product] for product in products])
+        self.us = np.array([float(field[6]) for field in fields])
+        self.family = np.array([field[7].split("_")[0] for field in fields])
+        best = np.full(len(numbers), np.inf)
+        np.minimum.at(best, self.product, self.us)
+        self.loss = self.us / best[self.product] - 1
+
+    def losses(self, times, chosen=None):
+        """The loss of the recipe with the least predicted time, for each product."""
+        losses = []
+        for product in range(len(self.products)) if chosen is None else chosen:
+            own = np.flatnonzero((self.product == product) & np.isfinite(times))
+            if len(own):
+                losses.append(self.loss[own[np.argmin(times[own])]])
+        return np.array(losses)
+
+
+def fitted(predictor, data, family, values, used):
+    """The values with the constants of a family fitted to the lines in `used`."""
+    free = [i for i, name in enumerate(predictor.names) if name.split(".")[0] == family]
+    lines = used & (data.family == family) & np.isfinite(predictor.times(values))
+    product, us, loss = data.product[lines], data.us[lines], data.loss[lines]
+    weight = np.exp(-8 * loss) + 0.1
+    total = np.bincount(product, weight, len(data.products))
+
+    def residuals(x):
+        trial = values.copy()
+        trial[free] = np.exp(x)
+        error = np.log(predictor.times(trial)[lines] / us)
+        error = np.where(np.isfinite(error), error, 5.0)
+        mean = np.bincount(product, error * weight, len(data.products)) / np.maximum(total, 1e-9)
+        error -= FORGIVEN[family] * mean[product]
+        error *= np.where((loss > 0.05) & (error > 0), SLOW, 1)
+        return error * np.sqrt(weight / total[product] * 20)
+
+    start = np.log(np.maximum(values[free], 1e-4))
+    found = values.copy()
+    found[free] = np.exp(least_squares(residuals, start, loss="soft_l1", f_scale=0.05, max_nfev=40).x)
+    return found
+
+
+def fit(predictor, data, used):
+    """All constants fitted to the lines in `used`, one family after the other."""
+    values = predictor.start
+    for family in FAMILIES:
+        values = fitted(predictor, data, family, values, used)
+    return values
+
+
+def summary(name, losses):
+    within = ", ".join(f"{round(100 * limit)} %: {(losses < limit).mean():.2f}" for limit in (0.03, 0.05, 0.15))
+    print(f"{name}: {len(losses)} products, choice within {within}; mean loss {100 * losses.mean():.1f} %")
+
+
+def number(value):
+    """A number as the files have it."""
+    text = f"{max(value, 0.02):.3g}".replace("e+0", "e").replace("e-0", "e-")
+    # Clippy takes these for 1/π and π.
+    text = {"0.318": "0.3181", "3.14": "3.139"}.get(text, text)
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def write(names, values):
+    """Replaces the constants in the files."""
+    constants = {}
+    for name, value in zip(names, values):
+        family, field = name.split(".")
+        constants.setdefault((family, re.sub(r"_\d+$", "", field)), []).append(number(value))
+    for (family, field), numbers in constants.items():
+        path = PLAN / f"{family}_costs.rs"
+        pattern = rf"(\n        {field}: [^=]+=)(\s+\[[^\]]*\]|[^,]+)(,\n)"
+
+        def replaced(old):
+            value = f"[{', '.join(numbers)}]" if old[2].strip().startswith("[") else numbers[0]
+            return f"{old[1]} {value}{old[3]}"
+
+        text, count = re.subn(pattern, replaced, path.read_text())
+        assert count == 1, f"{field}: {count} matches in {path}; 1 expected"
+        path.write_text(text)
+    subprocess.run(["cargo", "fmt", "-p", "tegula-kernels"], cwd=ROOT, check=True)
+
+
+if sys.argv[1:2] == ["--add"]:
+    add(sys.argv[2], sys.argv[3:])
+    sys.exit()
+lines = gzip.open(DATA, "rt").readlines()
+predictor, data = Predictor(lines), Measurements(lines)
+everything = np.full(len(lines), True)
+summary("before", data.losses(predictor.times(predictor.start)))
+found = fit(predictor, data, everything)
+summary("fitted", data.losses(predictor.times(found)))
+if "--write" in sys.argv:
+    write(predictor.names, found)
+held_out = []
+folds = np.random.default_rng(0).permutation(len(data.products)) % FOLDS
+for fold in range(FOLDS):
+    values = fit(predictor, data, folds[data.product] != fold)
+    held_out.append(data.losses(predictor.times(values), np.flatnonzero(folds == fold)))
+summary("held out", np.concatenate(held_out))
