@@ -40,9 +40,9 @@ pub fn run(args: &CheckArgs, path: &Path, progress: &ProgressDisplay) -> Result<
     let outcome = prepared.interpret(args, progress)?;
     let mut report = prepared.report(args.interpreter.seeds, &outcome);
     if let (Some(ordinal), Some(before)) = (options.compare, before) {
-        let buffers = compare::Buffers { before, after: &prepared.buffers };
+        let interpreted = compare::Interpreted { before, after: &prepared.buffers, outcome: &outcome };
         let Prepared { source, launch, .. } = &prepared;
-        compare::on_gpu(ordinal, source, launch, buffers, &mut report, (args.json, progress))?;
+        compare::on_gpu(ordinal, source, launch, interpreted, &mut report, (args.json, progress))?;
     }
     prepared.results(&outcome, &mut report, progress)?;
     print(args, &prepared.source, &outcome, &mut report)?;

@@ -88,7 +88,7 @@ fn steps(explained: &Value) -> &[Value] {
 fn steps_are_printed_as_text() {
     let said = text(&folder(), REVERSE_LINE);
     for expected in [
-        "reverse (reverse.ptx)\n  1 blocks of 64 threads\n  shared memory of a block: tile 64 f32\n",
+        "reverse (reverse.ptx)\n  1 block of 64 threads\n  shared memory of a block: tile 64 f32\n",
         "  step 1, warp 0, line 20: st.shared.f32 [%r4], %f1;\n      ################################  all 32 lanes\n",
         "loads   x[0] to x[31], 32 elements = 0, 1 … 31: 4 sectors, coalesced",
         "stores  tile[32] to tile[63], 32 elements = 32, 33 … 63: 1 wavefront, no bank conflict",

@@ -206,8 +206,22 @@ impl History {
         now: &CurrentAccess,
         writes: bool,
     ) -> Option<Race> {
+        self.find_race_among(write, clocks, now, writes, |_, _| true)
+    }
+
+    /// As [`History::find_race`], among the accesses for which a condition on block and lane holds.
+    pub fn find_race_among(
+        &self,
+        write: Option<(u32, Access)>,
+        clocks: &mut BlockClocks,
+        now: &CurrentAccess,
+        writes: bool,
+        is_meant: impl Fn(u32, u16) -> bool + Copy,
+    ) -> Option<Race> {
         let unordered = |clocks: &mut BlockClocks, (block, access): (u32, Access), earlier_writes: bool| {
-            let race = (writes || earlier_writes) && !clocks.happens_before_across(block, &access, now);
+            let race = (writes || earlier_writes)
+                && is_meant(block, access.lane)
+                && !clocks.happens_before_across(block, &access, now);
             race.then_some(Race { block, earlier: access, earlier_writes })
         };
         let mut weak_writes = write.into_iter().chain(self.overwritten.iter().copied());
@@ -223,21 +237,22 @@ impl History {
             Some(Scope::Device | Scope::System) => &[false],
             Some(Scope::Block) | None => &[false, true],
         };
-        reaches.iter().find_map(|&device_scope| self.find_strong_race(device_scope, clocks, now, writes))
+        reaches.iter().find_map(|&device_scope| self.find_strong_race(device_scope, clocks, now, writes, is_meant))
     }
 
-    /// As [`History::conflict`], for the strong accesses of one scope.
+    /// As [`History::find_race_among`], for the strong accesses of one scope.
     fn find_strong_race(
         &self,
         device_scope: bool,
         clocks: &mut BlockClocks,
         now: &CurrentAccess,
         writes: bool,
+        is_meant: impl Fn(u32, u16) -> bool,
     ) -> Option<Race> {
         let own_block = clocks.block;
-        let can_race = |block: u32| now.scope.is_none() || block != own_block;
-        for (&(by, _), written) in &self.written {
-            if by.device_scope != device_scope || !can_race(by.block) {
+        let can_race = |block: u32, lane: u16| (now.scope.is_none() || block != own_block) && is_meant(block, lane);
+        for (&(by, lane), written) in &self.written {
+            if by.device_scope != device_scope || !can_race(by.block, lane) {
                 continue;
             }
             let mut latest_first = written.iter().rev();
@@ -252,7 +267,7 @@ impl History {
         let (&(block, ..), read) = reads.iter().filter(|_| writes).find(|&(&(block, lane, usage), read)| {
             let half =
                 || usage == ReadSlot::Last && is_read_half(&self.written, Writer { block, device_scope }, lane, read);
-            can_race(block) && !half() && !clocks.happens_before_across(block, read, now)
+            can_race(block, lane) && !half() && !clocks.happens_before_across(block, read, now)
         })?;
         Some(Race { block, earlier: *read, earlier_writes: false })
     }

@@ -228,6 +228,24 @@ impl SharedShadow {
         reader.map(|earlier| Race { block, earlier, earlier_writes: false })
     }
 
+    /// Returns an access of the same warp that an access now would race with.
+    ///
+    /// Every reader must be recorded.
+    pub fn find_race_in_warp(
+        &self,
+        clocks: &mut BlockClocks,
+        (array, index): (usize, usize),
+        now: &CurrentAccess,
+        writes: bool,
+    ) -> Option<Race> {
+        debug_assert!(clocks.track_all_readers);
+        let (own_block, write) = (clocks.block, self.cells[array][index].write);
+        let write = (write.clock != 0).then_some((own_block, write));
+        let history = self.histories.get(&(array as u32, index as u32))?;
+        let is_meant = |block: u32, lane: u16| block == own_block && lane / 32 == now.lane / 32;
+        history.find_race_among(write, clocks, now, writes, is_meant)
+    }
+
     fn access_history(
         &mut self,
         clocks: &mut BlockClocks,

@@ -188,9 +188,9 @@ const NAN: u32 = 0x7fff_ffff;
 const INFINITY: u32 = 0x7f80_0000;
 const SIGN: u32 = 0x8000_0000;
 /// Exponent of the smallest normal f32 and of its subnormals.
-///
-/// The accumulator's exponent is never lower, and so neither is the largest exponent.
 const MIN_EXPONENT: i32 = -126;
+/// Exponent of an accumulator that is zero, and so the lowest largest exponent.
+const MIN_LARGEST: i32 = -133;
 
 /// Adds the products of one block to the accumulator, all at once.
 fn accumulate_block(core: TensorCore, format: Format, a: &[u64], b: &[u64], sum: u32) -> u32 {
@@ -220,7 +220,7 @@ pub fn block_sum(
     if let Some(special) = special_result(terms) {
         return Err(special);
     }
-    let largest = terms.iter().fold(MIN_EXPONENT, |largest, term| match *term {
+    let largest = terms.iter().fold(MIN_LARGEST, |largest, term| match *term {
         Finite { significand: 1.., exponent, .. } => largest.max(exponent),
         _ => largest,
     });
@@ -283,8 +283,8 @@ impl OperandLine {
     fn dot(&self, other: &OperandLine, format: Format, (sum, exponent): (i32, i32)) -> u32 {
         const KEPT: i32 = TensorCore::Sm90.kept_bits();
         let exponents: [i32; K] = std::array::from_fn(|i| self.exponents[i] + other.exponents[i]);
-        let of_sum = if sum == 0 { MIN_EXPONENT } else { exponent };
-        let largest = exponents.iter().fold(of_sum.max(MIN_EXPONENT), |largest, &exponent| largest.max(exponent));
+        let of_sum = if sum == 0 { MIN_LARGEST } else { exponent };
+        let largest = exponents.iter().fold(of_sum, |largest, &exponent| largest.max(exponent));
         let aligned = |significand: i32, up: i32, exponent: i32| {
             let magnitude = (significand.unsigned_abs() << up) >> (largest - exponent).min(31);
             let sign = significand >> 31;
@@ -298,7 +298,7 @@ impl OperandLine {
             low += aligned(self.significands[i] * other.significands[i], up, exponents[i]);
             high += aligned(self.significands[j] * other.significands[j], up, exponents[j]);
         }
-        let sum = aligned(sum, KEPT - F32.fraction as i32, exponent);
+        let sum = aligned(sum, KEPT - F32.fraction as i32, of_sum);
         let total = i64::from(low) + i64::from(high) + i64::from(sum);
         round_toward_zero(total, largest - KEPT)
     }
@@ -326,7 +326,7 @@ fn aligned(term: Number, largest: i32, kept: i32) -> i64 {
     if negative { -(magnitude as i64) } else { magnitude as i64 }
 }
 
-/// Converts total · 2^exponent to f32. Zero is positive unless it results from truncation.
+/// Converts total · 2^exponent to f32. Zero is positive, also if it results from truncation.
 fn round_toward_zero(total: i64, exponent: i32) -> u32 {
     const FRACTION: i32 = 23;
     if total == 0 {
@@ -341,6 +341,9 @@ fn round_toward_zero(total: i64, exponent: i32) -> u32 {
     let last = highest.max(MIN_EXPONENT) - FRACTION;
     let shift = exponent - last;
     let significand = if shift >= 0 { magnitude << shift } else { magnitude >> -shift } as u32;
+    if significand == 0 {
+        return 0;
+    }
     // The leading bit of a normal number adds one to the exponent; a subnormal has none.
     let biased = (highest.max(MIN_EXPONENT) - MIN_EXPONENT) as u32;
     sign | ((biased << FRACTION) + significand)

@@ -622,6 +622,13 @@ impl Run<'_, '_> {
                 let Some(new) = atomic::update(atomic.kind, atomic.ty, old[lane], values[lane], swaps[lane]) else {
                     continue;
                 };
+                if atomic.kind == AtomicKind::Add && atomic.ty.is_float() {
+                    let at = match location {
+                        Location::Global { allocation, offset } => Some((allocation, offset as u64)),
+                        _ => None,
+                    };
+                    self.partial.atomic_sums.add(atomic.ty, at, old[lane], values[lane]);
+                }
                 self.check(location, lane, size, kind(AccessKind::Write));
                 self.release(location, lane, (atomic.order, atomic.scope), true);
                 self.put_memory(location, lane, size, new);
@@ -720,8 +727,7 @@ fn same_warp_race(
     now: CurrentAccess,
     writes: bool,
 ) -> Option<Race> {
-    let race = shadow.find_race(clocks, (SHARED, index), &CurrentAccess { scope: None, ..now }, writes)?;
-    (race.earlier.lane / 32 == now.lane / 32).then_some(race)
+    shadow.find_race_in_warp(clocks, (SHARED, index), &CurrentAccess { scope: None, ..now }, writes)
 }
 
 /// Reads 1, 2, 4 or 8 bytes in bounds.

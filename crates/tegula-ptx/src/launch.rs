@@ -6,6 +6,7 @@ use tegula_core::diagnostic::{FindingKind, Severity};
 use tegula_interp::Counters;
 
 use crate::ast::ScalarType;
+use crate::atomic_sums::AtomicSums;
 
 /// A buffer in global memory.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,6 +225,8 @@ pub struct Outcome {
     /// The first buffer whose results depend on the seed, and the offset of a seed with another
     /// result; set by [`Kernel::check`](crate::Kernel::check).
     pub seed_dependent: Option<(String, u64)>,
+    /// Sums by atomic operations, whose bits depend on the order of the threads.
+    pub atomic_sums: AtomicSums,
     /// The first instruction whose result can differ from the hardware's in its last bits.
     pub approximate: Option<String>,
 }

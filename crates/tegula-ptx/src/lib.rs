@@ -23,6 +23,7 @@
 //! | `run`, `warp`, `path` | a running warp; its instructions; divergence of its lanes |
 //! | `address`, `memory` | addresses and state space windows; bytes with an initialized flag |
 //! | `access`, `atomic` | loads, stores and atomic operations: checks, costs, values |
+//! | `atomic_sums` | sums of floating-point numbers by atomic operations |
 //! | `sync`, `mbarrier`, `mbarrier_state` | barriers and warp-wide instructions; mbarriers |
 //! | `copy`, `pending_copies` | `cp.async`, and copies in flight |
 //! | `sizes` | strong accesses of different sizes, which race |
@@ -35,6 +36,7 @@ mod address;
 pub mod alu;
 pub mod ast;
 mod atomic;
+mod atomic_sums;
 mod barrier;
 mod block;
 mod cfg;
@@ -69,6 +71,7 @@ mod sync;
 pub mod trace;
 mod warp;
 
+pub use atomic_sums::{AtomicSum, AtomicSums};
 pub use error::{LowerError, PtxError};
 pub use kernel::{Kernel, KernelParam, Module};
 pub use launch::{Argument, Buffer, Config, Diagnostic, Launch, LaunchError, Outcome, SourceLine, VariableValue};

@@ -8,6 +8,7 @@ use tegula_interp::Counters;
 use tegula_interp::rules::{Access, RequestCache};
 
 use crate::ast::{Loc, StateSpace};
+use crate::atomic_sums::AtomicSums;
 use crate::launch::Diagnostic;
 use crate::program::{BarrierKind, Op, Program, SiteSource};
 use crate::recorder::Recorder;
@@ -143,6 +144,8 @@ pub(crate) struct Partial {
     pub barriers: Vec<(bool, bool)>,
     /// Strong accesses, if the program has strong accesses of different sizes.
     pub strong: StrongAccesses,
+    /// Sums of floating-point numbers by atomic operations, by the number of the allocation.
+    pub atomic_sums: AtomicSums,
     /// The recorder, if a block is traced.
     pub recorder: Option<Box<Recorder>>,
     /// The `printf` output of each block.
@@ -160,6 +163,7 @@ impl Partial {
             findings: Findings::default(),
             barriers: vec![(false, false); instructions],
             strong: StrongAccesses::default(),
+            atomic_sums: AtomicSums::default(),
             recorder: None,
             output: BTreeMap::new(),
             completed: true,
@@ -184,6 +188,7 @@ impl Partial {
         }
         self.output.extend(other.output);
         self.findings = self.findings.merge(other.findings);
+        self.atomic_sums.merge(other.atomic_sums);
         self.stopped |= other.stopped;
         self.completed &= other.completed;
         self

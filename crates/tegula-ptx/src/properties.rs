@@ -1,10 +1,11 @@
 //! Properties of a program that determine the shadow memory and the schedule of its launches.
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use tegula_ir::MemoryOrder;
 
 use crate::alu::Lanes;
 use crate::ast::StateSpace;
-use crate::program::{Instruction, MbarrierOp, Op, Reg};
+use crate::program::{Instruction, MbarrierOp, Op, Reg, Special};
 
 /// Computes `granules`, `orders_finely` and `orders_blocks` of a `Program`.
 ///
@@ -73,12 +74,10 @@ pub(crate) fn mark_polls(code: &mut [Instruction]) {
         if start > end || !code[start..=end].iter().all(|instruction| only_waits(&instruction.op)) {
             continue;
         }
-        for at in start..=end {
-            let Op::Load(transfer) = &code[at].op else { continue };
-            let base = transfer.address.base;
-            let polls = !code[start..=end].iter().any(|instruction| changes(&instruction.op, base));
-            if let Op::Load(transfer) = &mut code[at].op {
-                transfer.lockstep &= !polls;
+        let changed = changed_registers(&code[start..=end]);
+        for instruction in &mut code[start..=end] {
+            if let Op::Load(transfer) = &mut instruction.op {
+                transfer.lockstep &= changed.contains(&transfer.address.base);
             }
         }
     }
@@ -98,12 +97,51 @@ fn only_waits(op: &Op) -> bool {
     )
 }
 
-/// Whether an operation of a polling loop changes a register.
-fn changes(op: &Op, reg: Reg) -> bool {
+/// The registers that can differ between iterations of a loop that only waits.
+///
+/// A register does not if its one definition has the same operands in each iteration.
+fn changed_registers(body: &[Instruction]) -> FxHashSet<Reg> {
+    let mut definitions: FxHashMap<Reg, Vec<&Instruction>> = FxHashMap::default();
+    for instruction in body {
+        defined(&instruction.op).iter().for_each(|&reg| definitions.entry(reg).or_default().push(instruction));
+    }
+    let mut changed: FxHashSet<Reg> = definitions.keys().copied().collect();
+    loop {
+        let is_fixed = |reg: &Reg| match &definitions[reg][..] {
+            [one] => {
+                one.guard.is_none() && operands(&one.op).is_some_and(|all| all.iter().all(|r| !changed.contains(r)))
+            }
+            _ => false,
+        };
+        let fixed: Vec<Reg> = changed.iter().copied().filter(is_fixed).collect();
+        if fixed.is_empty() {
+            return changed;
+        }
+        fixed.iter().for_each(|reg| _ = changed.remove(reg));
+    }
+}
+
+/// The registers that an operation of such a loop defines.
+fn defined(op: &Op) -> &[Reg] {
     match op {
-        Op::Arithmetic { dst, .. } => dst.contains(&reg),
-        Op::Move { dst, .. } | Op::Special { dst, .. } => *dst == reg,
-        Op::Load(transfer) => transfer.registers.contains(&reg),
-        _ => false,
+        Op::Arithmetic { dst, .. } => dst,
+        Op::Move { dst, .. } | Op::Special { dst, .. } => std::slice::from_ref(dst),
+        Op::Load(transfer) => &transfer.registers,
+        _ => &[],
+    }
+}
+
+/// The registers that the result of an operation depends on; `None` if it depends on more.
+fn operands(op: &Op) -> Option<&[Reg]> {
+    match op {
+        Op::Arithmetic { sources, carries: false, .. } => Some(sources),
+        Op::Move { src, .. } => Some(std::slice::from_ref(src)),
+        Op::Special { register: Special::Clock | Special::GlobalTimer, .. } => None,
+        Op::Special { .. } => Some(&[]),
+        // The loop stores nothing, and other threads cannot.
+        Op::Load(transfer) if matches!(transfer.address.space, Some(StateSpace::Local | StateSpace::Param)) => {
+            Some(std::slice::from_ref(&transfer.address.base))
+        }
+        _ => None,
     }
 }

@@ -44,7 +44,9 @@ pub(crate) fn run(
                 for (buffer, allocation) in buffers.iter_mut().zip(&machine.allocations[variables.len()..]) {
                     buffer.bytes = allocation.storage.bytes();
                 }
-                return Ok(machine.outcome(partial));
+                let (outcome, trace) = machine.outcome(partial);
+                let atomic_sums = outcome.atomic_sums.of_buffers(variables.len());
+                return Ok((Outcome { atomic_sums, ..outcome }, trace));
             }
             allocation => written[allocation - 1] = true,
         }
@@ -217,6 +219,7 @@ impl Machine<'_> {
             thread_instructions,
             completed: partial.completed,
             seed_dependent: None,
+            atomic_sums: partial.atomic_sums,
             approximate: self.program.approximate.clone(),
         };
         (outcome, trace)

@@ -175,3 +175,129 @@ fn block_outside_the_grid_is_refused() {
     let refused = kernel.trace(&launch, &mut buffers, &Config::default(), &filter([1, 0, 0]));
     assert!(refused.unwrap_err().message.contains("out of range"));
 }
+
+/// The trace of one block of a kernel `k` in PTX, with one buffer of 64 words, `x`.
+fn trace_of(threads: u32, registers: &str, body: &str) -> (Outcome, Trace) {
+    let text = format!(
+        ".version 8.0
+        .target sm_80
+        .address_size 64
+        .visible .entry k(.param .u64 x)
+        {{
+        {registers}
+        .reg .b64 %x;
+        ld.param.u64 %x, [x];
+        {body}
+        ret;
+        }}"
+    );
+    let module = Module::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let values: Vec<f32> = (0..64).map(|i| i as f32).collect();
+    let mut buffers = [Buffer::f32("x", &values)];
+    let launch = Launch::new([1, 1, 1], [threads, 1, 1], vec![Argument::buffer(0)]);
+    let kernel = module.kernel("k").unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let filter = TraceFilter::new([0; 3], "");
+    kernel.trace(&launch, &mut buffers, &Config::default(), &filter).unwrap()
+}
+
+/// Kind, name of the memory, lanes, and the offset and first byte of the last lane, of each request.
+fn requests(trace: &Trace) -> Vec<(RequestKind, &str, u32, u64, u8)> {
+    let each = trace.steps.iter().flat_map(Step::requests).map(|request| {
+        let (_, offset, data) = request.accesses().last().unwrap();
+        let memory = &trace.memories[request.memory as usize];
+        (request.kind, memory.name.as_str(), request.lanes.count_ones(), offset, data[0])
+    });
+    each.collect()
+}
+
+#[test]
+fn local_memory_has_its_own_offsets() {
+    let registers = ".local .align 4 .b8 depot[16]; .reg .b32 %r<3>; .reg .b64 %local;";
+    let body = "
+        mov.u32 %r1, 7;
+        st.local.u32 [depot+8], %r1;
+        mov.u64 %local, depot;
+        cvta.local.u64 %local, %local;
+        ld.u32 %r2, [%local+8];
+        st.global.u32 [%x+4], %r2;
+        ld.local.u32 %r2, [depot+12];";
+    let (outcome, trace) = trace_of(1, registers, body);
+    let local = |kind| (kind, "local memory", 1, 8, 7);
+    assert_eq!(
+        requests(&trace),
+        [
+            local(RequestKind::Store),
+            local(RequestKind::Load),
+            (RequestKind::Store, "x", 1, 4, 7),
+            (RequestKind::Load, "local memory", 1, 12, 0),
+        ]
+    );
+    let finding = outcome.error().unwrap();
+    assert_eq!(finding.element.as_deref(), Some("local memory at byte 12"));
+    let step = trace.steps.iter().find(|step| step.findings().next().is_some()).unwrap();
+    assert_eq!(step.requests().next().unwrap().offsets, [12]);
+}
+
+#[test]
+fn asynchronous_copies_have_the_values_of_their_source() {
+    let registers = ".shared .align 16 .b8 s[64]; .reg .b32 %r<4>;";
+    let body = "
+        mov.u32 %r1, s;
+        cp.async.ca.shared.global [%r1+16], [%x+20], 4;
+        mov.u32 %r2, 0;
+        cp.async.ca.shared.global [%r1+32], [%x+4], 4, %r2;
+        cp.async.commit_group;
+        cp.async.wait_group 0;
+        ld.shared.u32 %r3, [%r1+16];";
+    let (outcome, trace) = trace_of(1, registers, body);
+    assert!(outcome.error().is_none(), "{:?}", outcome.diagnostics);
+    // x[5] is 5.0, bytes 00 00 a0 40.
+    let bytes: Vec<(RequestKind, u64, &[u8])> = trace
+        .steps
+        .iter()
+        .flat_map(Step::requests)
+        .map(|request| (request.kind, request.offsets[0], &request.data[..]))
+        .collect();
+    let five = 5f32.to_le_bytes();
+    let expected = [
+        (RequestKind::CopyFrom, 20, &five[..]),
+        (RequestKind::CopyTo, 16, &five),
+        (RequestKind::CopyTo, 32, &[0; 4]),
+        (RequestKind::Load, 16, &five),
+    ];
+    assert_eq!(bytes, expected);
+    let syncs: Vec<_> = trace.steps.iter().flat_map(|step| &step.events).filter_map(|event| event.sync).collect();
+    assert_eq!(syncs, [Sync::Copies]);
+    assert_eq!(of_memory(trace.counters()), of_memory(outcome.counters));
+}
+
+#[test]
+fn matrix_instructions_have_the_requests_of_their_lanes() {
+    let registers = ".shared .align 128 .b8 s[512]; .reg .b32 %r<8>, %c<8>;";
+    let body = "
+        mov.u32 %r1, %tid.x;
+        mov.u32 %r2, s;
+        shl.b32 %r3, %r1, 4;
+        add.u32 %r3, %r2, %r3;
+        st.shared.v4.u32 [%r3], {%r1, %r1, %r1, %r1};
+        bar.warp.sync 0xffffffff;
+        ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];
+        mov.u32 %r5, 16;
+        wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%c0, %c1, %c2, %c3, %c4, %c5, %c6, %c7}, [%r2], %r5;";
+    let (outcome, trace) = trace_of(32, registers, body);
+    assert!(outcome.error().is_none(), "{:?}", outcome.diagnostics);
+    let all = requests(&trace);
+    // 32 lanes store 16 bytes each.
+    assert_eq!(all[0], (RequestKind::Store, "s", 32, 496, 31));
+    // Eight lanes address the rows of one 8×8 matrix of f16.
+    assert_eq!(all[1], (RequestKind::Load, "s", 8, 112, 7));
+    // Of 16 × 16 elements of f16, each is loaded.
+    let loads: Vec<_> = trace.steps.iter().flat_map(Step::requests).skip(2).collect();
+    let touched: std::collections::BTreeSet<u64> = loads
+        .iter()
+        .flat_map(|request| request.offsets.iter().flat_map(|&at| at..at + u64::from(request.bytes)))
+        .collect();
+    assert!(loads.iter().all(|request| request.kind == RequestKind::Load));
+    assert!(touched.into_iter().eq(0..512));
+    assert_eq!(of_memory(trace.counters()), of_memory(outcome.counters));
+}

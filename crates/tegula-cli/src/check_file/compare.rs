@@ -1,7 +1,7 @@
 //! Runs PTX on a GPU and compares all results with those of the interpreter.
 
 use tegula_ptx::ast::ScalarType;
-use tegula_ptx::{Buffer, Launch};
+use tegula_ptx::{AtomicSums, Buffer, Launch, Outcome};
 
 use super::element::{self, Number};
 use super::expect::{display, element_text, format as format_of, index};
@@ -15,12 +15,13 @@ use crate::report::check::Finding;
 const RELATIVE: f64 = 1e-5;
 const OF_LARGEST: f64 = 1e-6;
 
-/// The buffers of a launch.
-pub struct Buffers<'a> {
-    /// Before the launch.
+/// The buffers of a launch, and its outcome in the interpreter.
+pub struct Interpreted<'a> {
+    /// The buffers before the launch.
     pub before: Vec<Buffer>,
     /// After the run of the interpreter.
     pub after: &'a [Buffer],
+    pub outcome: &'a Outcome,
 }
 
 /// Runs the launch on a GPU, and adds differences to the report. A kernel with errors is not run,
@@ -32,7 +33,7 @@ pub fn on_gpu(
     ordinal: usize,
     source: &Source,
     launch: &Launch,
-    buffers: Buffers<'_>,
+    interpreted: Interpreted<'_>,
     report: &mut FileReport,
     (json, progress): (bool, &ProgressDisplay),
 ) -> Result<()> {
@@ -44,11 +45,12 @@ pub fn on_gpu(
         let why = "the driver prints the kernel's output on standard output; leave out --json, or the printf";
         return Err(Failure::new(format!("--compare: {why}")));
     }
-    let approximate = report.approximate.is_some() || report.seed_dependent.is_some();
-    let by = if approximate { "approximate" } else { "bits" };
-    let (name, changes, on_gpu) = run(ordinal, source, launch, &buffers.before)?;
-    let compared = buffers.after.iter().zip(&on_gpu).map(|(buffer, bytes)| compare(buffer, bytes, approximate));
-    let compared: Vec<ComparedBuffer> = compared.collect();
+    let Interpreted { before, after, outcome } = interpreted;
+    let allowed = Allowed::of(outcome);
+    let (name, changes, on_gpu) = run(ordinal, source, launch, &before)?;
+    let each = after.iter().zip(&on_gpu).enumerate();
+    let compared: Vec<ComparedBuffer> =
+        each.map(|(number, (buffer, bytes))| compare((number, buffer), bytes, &allowed)).collect();
     let different = compared.iter().filter_map(|buffer| {
         let first = buffer.first.as_ref()?;
         let (count, elements, name) = (buffer.different, buffer.elements, &buffer.name);
@@ -56,31 +58,75 @@ pub fn on_gpu(
         Some(Finding { name: Some(name.clone()), index: None, ..Finding::of_result("gpu-differs", [0, 0], message) })
     });
     report.add(different.collect());
-    report.compared = Some(Compared { device: format!("cuda:{ordinal}"), name, by, changes, buffers: compared });
+    let (device, by) = (format!("cuda:{ordinal}"), allowed.name());
+    report.compared = Some(Compared { device, name, by, changes, buffers: compared });
     Ok(())
 }
 
-/// Compares a buffer of the interpreter with its bytes on the GPU.
-fn compare(buffer: &Buffer, on_gpu: &[u8], approximate: bool) -> ComparedBuffer {
+/// The differences that are none of the kernel's.
+struct Allowed<'a> {
+    /// Instructions are approximate, or the order of more than atomic additions to buffers counts.
+    approximate: bool,
+    /// Sums by atomic operations, whose order is that of the threads.
+    sums: &'a AtomicSums,
+}
+
+impl Allowed<'_> {
+    fn of(outcome: &Outcome) -> Allowed<'_> {
+        let (sums, approximate) = (&outcome.atomic_sums, outcome.approximate.is_some());
+        let by_order = if sums.is_empty() { outcome.seed_dependent.is_some() } else { sums.elsewhere() };
+        Allowed { approximate: approximate || by_order, sums }
+    }
+
+    fn name(&self) -> &'static str {
+        match (self.approximate, self.sums.is_empty()) {
+            (true, _) => "approximate",
+            (false, false) => "atomic-order",
+            (false, true) => "bits",
+        }
+    }
+
+    /// The largest difference of two values of an element: a number of the buffer, an offset in
+    /// bytes, and the largest number of the buffer.
+    fn bound(&self, ty: ScalarType, at: (usize, u64), [a, b]: [f64; 2], largest: f64) -> f64 {
+        // A rounding of a narrow type may go the other way.
+        let relative = RELATIVE.max(2.0 * format_of(ty).0);
+        match self.sums.get(at.0, at.1).filter(|sum| sum.ty == ty) {
+            Some(sum) if self.approximate => sum.order_bound() + relative * sum.magnitude,
+            Some(sum) => sum.order_bound(),
+            // Numbers may be computed from sums.
+            None if self.approximate || !self.sums.is_empty() => relative * a.abs().max(b.abs()) + OF_LARGEST * largest,
+            None => 0.0,
+        }
+    }
+}
+
+/// Compares a buffer of the interpreter, by its number, with its bytes on the GPU.
+fn compare((number, buffer): (usize, &Buffer), on_gpu: &[u8], allowed: &Allowed<'_>) -> ComparedBuffer {
     let (ty, size) = (buffer.ty, buffer.ty.size() as usize);
-    let decode = |bytes: &[u8]| Number::decode(ty, bytes);
-    let finite = buffer.bytes.chunks_exact(size).map(|bytes| decode(bytes).to_f64().abs()).filter(|x| x.is_finite());
-    let largest = if approximate { finite.fold(0.0, f64::max) } else { 0.0 };
-    let near = |one: &[u8], other: &[u8]| {
-        let (a, b) = (decode(one).to_f64(), decode(other).to_f64());
-        // An approximate value can be rounded in the other direction, by one ulp of a narrow type.
-        let unit = 2.0 * format_of(ty).0;
-        let bound = RELATIVE.max(unit) * a.abs().max(b.abs()) + OF_LARGEST * largest;
-        approximate && ty.is_float() && ((a - b).abs() <= bound || a.is_nan() && b.is_nan())
+    let decode = |bytes: &[u8]| Number::decode(ty, bytes).to_f64();
+    let finite = buffer.bytes.chunks_exact(size).map(|bytes| decode(bytes).abs()).filter(|x| x.is_finite());
+    let exact = allowed.name() == "bits" || !ty.is_float();
+    let largest = if exact { 0.0 } else { finite.fold(0.0, f64::max) };
+    let near = |position: usize, one: &[u8], other: &[u8]| {
+        let (a, b) = (decode(one), decode(other));
+        let bound = || allowed.bound(ty, (number, (position * size) as u64), [a, b], largest);
+        !exact && ((a - b).abs() <= bound() || a.is_nan() && b.is_nan())
     };
     let pairs = buffer.bytes.chunks_exact(size).zip(on_gpu.chunks_exact(size)).enumerate();
-    let mut different = pairs.filter(|(_, (one, other))| one != other && !near(one, other));
-    let first = different.next().map(|(position, (one, other))| {
-        let at = element_text(&buffer.name, &index(&buffer.shape, position));
-        format!("{at} is {} on the GPU and {} in the interpreter", with_bits(ty, other), with_bits(ty, one))
-    });
-    let count = different.count() + usize::from(first.is_some());
-    ComparedBuffer { name: buffer.name.clone(), elements: buffer.bytes.len() / size, different: count, first }
+    let (mut within, mut different, mut first) = (0, 0, None);
+    for (position, (one, other)) in pairs.filter(|(_, (one, other))| one != other) {
+        if near(position, one, other) {
+            within += 1;
+            continue;
+        }
+        different += 1;
+        first.get_or_insert_with(|| {
+            let at = element_text(&buffer.name, &index(&buffer.shape, position));
+            format!("{at} is {} on the GPU and {} in the interpreter", with_bits(ty, other), with_bits(ty, one))
+        });
+    }
+    ComparedBuffer { name: buffer.name.clone(), elements: buffer.bytes.len() / size, within, different, first }
 }
 
 /// A number, with its bits if it is a float.
@@ -226,16 +272,61 @@ mod tests {
 
     #[test]
     fn buffers_are_compared_by_bits_or_values() {
+        let sums = AtomicSums::default();
+        let [exact, near] = [false, true].map(|approximate| Allowed { approximate, sums: &sums });
         let buffer = Buffer::f32("C", &[1.0, 2.0, 0.0, f32::NAN]);
         let bytes = |all: [f32; 4]| all.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let other = bytes([1.0, 2.000_001, -0.0, f32::NAN]);
-        let exact = compare(&buffer, &other, false);
-        assert_eq!((exact.elements, exact.different), (4, 2));
+        let by_bits = compare((0, &buffer), &other, &exact);
+        assert_eq!((by_bits.elements, by_bits.within, by_bits.different), (4, 0, 2));
         assert_eq!(
-            exact.first.unwrap(),
+            by_bits.first.unwrap(),
             "C[1] is 2.000001 (0x40000004) on the GPU and 2 (0x40000000) in the interpreter"
         );
-        assert_eq!(compare(&buffer, &other, true).different, 0);
-        assert_eq!(compare(&buffer, &bytes([1.0, 2.001, 0.0, 0.0]), true).different, 2);
+        let by_value = compare((0, &buffer), &other, &near);
+        assert_eq!((by_value.within, by_value.different), (2, 0));
+        assert_eq!(compare((0, &buffer), &bytes([1.0, 2.001, 0.0, 0.0]), &near).different, 2);
+    }
+
+    #[test]
+    fn atomic_sums_may_differ_by_their_order() {
+        // Each of 32 threads adds x[i] to y[0]; y[1] is x[0].
+        let ptx = "
+            .version 8.0
+            .target sm_80
+            .address_size 64
+            .visible .entry sum(.param .u64 x, .param .u64 y)
+            {
+                .reg .b32 %r<2>;
+                .reg .f32 %f<3>;
+                .reg .b64 %rd<5>;
+                ld.param.u64 %rd1, [x];
+                ld.param.u64 %rd2, [y];
+                mov.u32 %r1, %tid.x;
+                mul.wide.u32 %rd3, %r1, 4;
+                add.s64 %rd4, %rd1, %rd3;
+                ld.global.f32 %f1, [%rd4];
+                red.global.add.f32 [%rd2], %f1;
+                ret;
+            }";
+        let module = tegula_ptx::Module::parse(ptx).unwrap();
+        let values: Vec<f32> = (0..32).map(|i| if i % 2 == 0 { 1e3 + i as f32 / 7.0 } else { -1e3 }).collect();
+        let mut buffers = [Buffer::f32("x", &values), Buffer::f32("y", &[0.0, 5.0])];
+        let arguments = (0..2).map(tegula_ptx::Argument::buffer).collect();
+        let launch = Launch::new([1, 1, 1], [32, 1, 1], arguments);
+        let kernel = module.kernel("sum").unwrap();
+        let outcome = kernel.check(&launch, &mut buffers, &Default::default(), 4).unwrap();
+        let allowed = Allowed::of(&outcome);
+        assert_eq!(allowed.name(), "atomic-order");
+        let y = buffers[1].to_f32().unwrap();
+        let different = |sum: f32, rest: f32| {
+            let bytes: Vec<u8> = [sum, rest].iter().flat_map(|x| x.to_le_bytes()).collect();
+            let compared = compare((1, &buffers[1]), &bytes, &allowed);
+            (compared.within, compared.different)
+        };
+        // The sum of the magnitudes is 32,000: the bound is 2 · 32 · 2⁻²⁴ · 32,000 = 0.12.
+        assert_eq!(different(y[0] + 0.1, 5.0), (1, 0));
+        assert_eq!(different(y[0] + 0.2, 5.0), (0, 1));
+        assert_eq!(different(y[0], 5.01), (0, 1));
     }
 }

@@ -75,7 +75,7 @@ pub struct Compared {
     /// Such as `cuda:0`.
     pub device: String,
     pub name: String,
-    /// How results were compared: `bits`, or `approximate`.
+    /// How results were compared: `bits`, `approximate`, or `atomic-order`.
     pub by: &'static str,
     /// Descriptions of the changes of the PTX, with reasons.
     pub changes: Vec<String>,
@@ -87,6 +87,8 @@ pub struct Compared {
 pub struct ComparedBuffer {
     pub name: String,
     pub elements: usize,
+    /// Elements with other bits, but within the bound.
+    pub within: usize,
     pub different: usize,
     /// The first element that differs, with both values.
     pub first: Option<String>,
@@ -291,19 +293,24 @@ fn print_source(out: &mut impl Write, finding: &Finding, sources: &mut Sources) 
 }
 
 fn print_compared(out: &mut impl Write, compared: &Compared) -> io::Result<()> {
-    let by = if compared.by == "bits" { "all bits" } else { "values within 1e-5" };
+    let by = match compared.by {
+        "bits" => "all bits",
+        "atomic-order" => "atomic sums within the error of their order, other floats within 1e-5",
+        _ => "values within 1e-5",
+    };
     writeln!(out, "compared with {} ({}), {by}:", compared.device, compared.name)?;
     for change in &compared.changes {
         writeln!(out, "  {change}")?;
     }
     compared.buffers.iter().try_for_each(|buffer| {
-        let ComparedBuffer { name, elements, different, first } = buffer;
-        let elements = grouped(*elements as u64);
+        let ComparedBuffer { name, elements, within, different, first } = buffer;
+        let [elements, within, different] = [*elements, *within, *different].map(|count| grouped(count as u64));
         match first {
-            Some(first) => {
-                writeln!(out, "  {name}: {} of {elements} elements differ; {first}", grouped(*different as u64))
+            Some(first) => writeln!(out, "  {name}: {different} of {elements} elements differ; {first}"),
+            None if buffer.within == 0 => writeln!(out, "  {name}: {elements} elements are equal"),
+            None => {
+                writeln!(out, "  {name}: {within} of {elements} elements differ within the bound, others are equal")
             }
-            None => writeln!(out, "  {name}: {elements} elements are equal"),
         }
     })
 }

@@ -6,7 +6,7 @@ use tegula_explain::trace::{Finding, OperationKind};
 
 use super::describe::{describe, per_thread, verb};
 use super::formula::{Formula, joined};
-use super::text::{WIDTH, at, wrapped};
+use super::text::{WIDTH, at, launch, wrapped};
 use super::timeline::timeline;
 use super::trace_view::TraceView;
 use crate::failure::one_line;
@@ -33,9 +33,7 @@ pub fn print(out: &mut impl Write, view: &TraceView, block: [u32; 3], thread: [u
 fn head(view: &TraceView, block: [u32; 3]) -> Vec<String> {
     let header = &view.trace.header;
     let mut lines = vec![title(view)];
-    let ([gx, gy, gz], [bx, by, bz]) = (header.grid, header.block);
-    let dims = |x, y, z| if z == 1 { format!("{x}×{y}") } else { format!("{x}×{y}×{z}") };
-    lines.push(format!("  {} blocks of {} threads", dims(gx, gy, gz), dims(bx, by, bz)));
+    lines.push(format!("  {}", launch(header.grid, header.block)));
     for array in &header.shared {
         let dims: Vec<String> = array.dims.iter().map(u32::to_string).collect();
         lines.push(format!("  shared memory of a block: {} {} {}", array.name, dims.join("×"), array.ty));

@@ -8,6 +8,17 @@ pub fn at([x, y, z]: [u32; 3]) -> String {
     if z == 0 { format!("{x},{y}") } else { format!("{x},{y},{z}") }
 }
 
+/// Grid and block, such as `2×2 blocks of 16×16 threads`.
+pub fn launch(grid: [u32; 3], block: [u32; 3]) -> String {
+    let extents = |[x, y, z]: [u32; 3]| match (y, z) {
+        (1, 1) => x.to_string(),
+        (_, 1) => format!("{x}×{y}"),
+        _ => format!("{x}×{y}×{z}"),
+    };
+    let plural = |of: [u32; 3]| if of == [1; 3] { "" } else { "s" };
+    format!("{} block{} of {} thread{}", extents(grid), plural(grid), extents(block), plural(block))
+}
+
 /// Wraps a line at spaces, to at most `width` characters; continuation lines are indented.
 pub fn wrapped(line: &str, width: usize) -> Vec<String> {
     let indent = line.chars().take_while(|c| *c == ' ').count() + 4;
@@ -34,6 +45,13 @@ pub fn wrapped(line: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn launch_of_one_block_is_singular() {
+        assert_eq!(launch([1; 3], [64, 1, 1]), "1 block of 64 threads");
+        assert_eq!(launch([2, 1, 3], [1; 3]), "2×1×3 blocks of 1 thread");
+        assert_eq!(launch([1, 2, 1], [16, 16, 1]), "1×2 blocks of 16×16 threads");
+    }
 
     #[test]
     fn long_lines_wrap_at_spaces() {

@@ -336,7 +336,18 @@ fn volatile_access_races_within_a_warp_unless_it_polls() {
     };
     let poll = "SPIN: ld.volatile.shared.u32 %v, [s];\nsetp.eq.u32 %q, %v, 0;\n@%q bra SPIN;";
     computes("poll", [1, 32], &body(poll), &[5]);
+    let again = "SPIN: mov.u32 %a, s;\nshl.b32 %b, %one, 2;\nadd.u32 %x, %a, %b;\n\
+                 ld.volatile.shared.u32 %v, [%x+-4];\nsetp.eq.u32 %q, %v, 0;\n@%q bra SPIN;";
+    computes("poll whose address is computed in the loop", [1, 32], &body(again), &[5]);
     check("read", [1, 32], &body("ld.volatile.shared.u32 %v, [s]; // R"), &[race("W", "R")]);
+    let other_warp = "
+        setp.eq.u32 %p, %t, 1;
+        @%p st.volatile.shared.u32 [s], 5;
+        setp.eq.u32 %p, %t, 33;
+        @%p st.volatile.shared.u32 [s], 5; // W
+        setp.eq.u32 %p, %t, 32;
+        @%p ld.volatile.shared.u32 %v, [s]; // R";
+    check("another warp wrote it too", [1, 64], other_warp, &[race("W", "R")]);
     // The loop has an end of its own: it waits for nothing.
     let sum = "
         mov.u32 %a, s;

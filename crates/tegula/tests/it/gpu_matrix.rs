@@ -35,18 +35,21 @@ pub enum Numbers {
     Cancelling,
     /// Near the least numbers of the format, subnormals among them.
     Tiny,
+    /// Products near the least subnormal f32; accumulators are zero or subnormal.
+    Underflow,
     /// Some infinities, NaN, zeros of either sign and greatest numbers.
     Special,
     /// Any bits.
     Bits,
 }
 
-pub const KINDS: [Numbers; 7] = [
+pub const KINDS: [Numbers; 8] = [
     Numbers::Plain,
     Numbers::Mixed,
     Numbers::Wide,
     Numbers::Cancelling,
     Numbers::Tiny,
+    Numbers::Underflow,
     Numbers::Special,
     Numbers::Bits,
 ];
@@ -83,6 +86,7 @@ impl Format {
             Numbers::Wide => with(random.below(highest as usize) as u64, low),
             Numbers::Cancelling => with(bias - 7 + 7 * random.below(3) as u64, low >> (fraction - 2) << (fraction - 2)),
             Numbers::Tiny => with(random.below(bias as usize / 2 + 2) as u64 / 8 * random.below(2) as u64, low),
+            Numbers::Underflow => with(bias.saturating_sub(76) + random.below(5) as u64, low),
             Numbers::Special => match random.below(40) {
                 0 => with(highest, 0),
                 1 => with(highest, low | 1 << (fraction - 1)),
@@ -91,6 +95,18 @@ impl Format {
                 _ => with(bias - 4 + random.below(8) as u64, low),
             },
             Numbers::Bits => bits & (u64::MAX >> (63 - exponent - fraction)),
+        }
+    }
+
+    pub fn accumulator(self, random: &mut Random, kind: Numbers) -> u64 {
+        let Format(exponent, fraction) = self;
+        match kind {
+            Numbers::Underflow => {
+                let bits = random.next();
+                let low = (bits & ((1 << fraction) - 1)) >> random.below(fraction as usize);
+                bits >> 63 << (exponent + fraction) | low * (bits >> 62 & 1)
+            }
+            _ => self.number(random, kind),
         }
     }
 }
@@ -106,8 +122,8 @@ fn register(random: &mut Random, mma: Mma, kind: Numbers) -> u64 {
 
 fn accumulator(random: &mut Random, mma: Mma, kind: Numbers) -> u64 {
     match mma.accumulator_type() {
-        Type::F64 => DOUBLE.number(random, kind),
-        Type::F32 => SINGLE.number(random, kind),
+        Type::F64 => DOUBLE.accumulator(random, kind),
+        Type::F32 => SINGLE.accumulator(random, kind),
         _ => random.next() & 0xffff_ffff,
     }
 }

@@ -89,7 +89,8 @@ fn case<T: Element + DeviceElement>(
     };
     let (a, b) = (operand(M), operand(n));
     let shape = Shape::new(M as usize * blocks, n as usize);
-    let c = Matrix::from_shape_fn(shape, |_, _, _| f32::from_bits(SINGLE.number(&mut random, kind) as u32)).unwrap();
+    let c =
+        Matrix::from_shape_fn(shape, |_, _, _| f32::from_bits(SINGLE.accumulator(&mut random, kind) as u32)).unwrap();
     let kernel = check(multiply::<T>(n)).unwrap();
     let inputs = [&a, &b].map(|matrix| interpret::input(matrix.view()).unwrap());
     let model = interpret::in_out(c.view()).unwrap();

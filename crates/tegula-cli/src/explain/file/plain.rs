@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use tegula_ptx::SourceLine;
 use tegula_ptx::trace::Step;
 
-use super::super::text::{WIDTH, wrapped};
+use super::super::text::{WIDTH, launch, wrapped};
 use super::describe::{active, describe, lane_mask};
 use super::view::FileView;
 use crate::check_file::element;
@@ -48,21 +48,10 @@ pub fn title(view: &FileView) -> String {
     format!("{} ({})", view.report.kernel, view.report.file)
 }
 
-fn dims([x, y, z]: [u32; 3]) -> String {
-    match (y, z) {
-        (1, 1) => x.to_string(),
-        (_, 1) => format!("{x}×{y}"),
-        _ => format!("{x}×{y}×{z}"),
-    }
-}
-
 fn head(view: &FileView) -> Vec<String> {
     let report = &view.report;
     let compiler = report.compiler.as_ref().map_or(String::new(), |compiler| format!(", compiled by {compiler}"));
-    let mut lines = vec![
-        format!("{}{compiler}", title(view)),
-        format!("  {} blocks of {} threads", dims(report.grid), dims(report.block)),
-    ];
+    let mut lines = vec![format!("{}{compiler}", title(view)), format!("  {}", launch(report.grid, report.block))];
     for &array in &view.arrays {
         let memory = &view.memories[array as usize];
         let extents: Vec<String> = memory.shape.iter().map(u64::to_string).collect();
