@@ -200,7 +200,8 @@ fn trace_of(threads: u32, registers: &str, body: &str) -> (Outcome, Trace) {
     kernel.trace(&launch, &mut buffers, &Config::default(), &filter).unwrap()
 }
 
-/// Kind, name of the memory, lanes, and the offset and first byte of the last lane, of each request.
+/// Kind, name of the memory, lanes, and the offset and first byte of the last lane, of each
+/// request.
 fn requests(trace: &Trace) -> Vec<(RequestKind, &str, u32, u64, u8)> {
     let each = trace.steps.iter().flat_map(Step::requests).map(|request| {
         let (_, offset, data) = request.accesses().last().unwrap();
