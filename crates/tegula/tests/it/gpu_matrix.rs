@@ -104,7 +104,7 @@ impl Format {
             Numbers::Underflow => {
                 let bits = random.next();
                 let low = (bits & ((1 << fraction) - 1)) >> random.below(fraction as usize);
-                bits >> 63 << (exponent + fraction) | low * (bits >> 62 & 1)
+                (bits >> 63 << (exponent + fraction)) | (low * (bits >> 62 & 1))
             }
             _ => self.number(random, kind),
         }
