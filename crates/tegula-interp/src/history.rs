@@ -84,9 +84,9 @@ impl History {
         self.overwritten.iter().copied().chain(self.lane_writes(|write| write.number < self.overwritten_before))
     }
 
-    fn lane_writes(&self, is_meant: impl Fn(&StrongWrite) -> bool) -> impl Iterator<Item = (u32, Access)> {
+    fn lane_writes(&self, condition: impl Fn(&StrongWrite) -> bool) -> impl Iterator<Item = (u32, Access)> {
         let all = self.written.iter().flat_map(|(&(by, _), writes)| writes.iter().rev().map(move |write| (by, write)));
-        all.filter(move |(_, write)| is_meant(write)).map(|(by, write)| (by.block, write.access))
+        all.filter(move |(_, write)| condition(write)).map(|(by, write)| (by.block, write.access))
     }
 
     /// Strong reads since the last weak write by a thread.
@@ -216,11 +216,11 @@ impl History {
         clocks: &mut BlockClocks,
         now: &CurrentAccess,
         writes: bool,
-        is_meant: impl Fn(u32, u16) -> bool + Copy,
+        condition: impl Fn(u32, u16) -> bool + Copy,
     ) -> Option<Race> {
         let unordered = |clocks: &mut BlockClocks, (block, access): (u32, Access), earlier_writes: bool| {
             let race = (writes || earlier_writes)
-                && is_meant(block, access.lane)
+                && condition(block, access.lane)
                 && !clocks.happens_before_across(block, &access, now);
             race.then_some(Race { block, earlier: access, earlier_writes })
         };
@@ -237,7 +237,7 @@ impl History {
             Some(Scope::Device | Scope::System) => &[false],
             Some(Scope::Block) | None => &[false, true],
         };
-        reaches.iter().find_map(|&device_scope| self.find_strong_race(device_scope, clocks, now, writes, is_meant))
+        reaches.iter().find_map(|&device_scope| self.find_strong_race(device_scope, clocks, now, writes, condition))
     }
 
     /// As [`History::find_race_among`], for the strong accesses of one scope.
@@ -247,10 +247,10 @@ impl History {
         clocks: &mut BlockClocks,
         now: &CurrentAccess,
         writes: bool,
-        is_meant: impl Fn(u32, u16) -> bool,
+        condition: impl Fn(u32, u16) -> bool,
     ) -> Option<Race> {
         let own_block = clocks.block;
-        let can_race = |block: u32, lane: u16| (now.scope.is_none() || block != own_block) && is_meant(block, lane);
+        let can_race = |block: u32, lane: u16| (now.scope.is_none() || block != own_block) && condition(block, lane);
         for (&(by, lane), written) in &self.written {
             if by.device_scope != device_scope || !can_race(by.block, lane) {
                 continue;

@@ -215,9 +215,7 @@ impl SharedShadow {
     ) -> Option<Race> {
         let (block, Cell { write, reads, .. }) = (clocks.block, self.cells[array][index]);
         if clocks.track_all_readers {
-            let write = (write.clock != 0).then_some((block, write));
-            let history = self.histories.get(&(array as u32, index as u32));
-            return history.unwrap_or(&History::default()).find_race(write, clocks, now, writes);
+            return self.find_race_among(clocks, (array, index), now, writes, |_, _| true);
         }
         let races =
             |clocks: &mut BlockClocks, access: &Access| access.clock != 0 && !clocks.happens_before(access, now);
@@ -239,11 +237,25 @@ impl SharedShadow {
         writes: bool,
     ) -> Option<Race> {
         debug_assert!(clocks.track_all_readers);
-        let (own_block, write) = (clocks.block, self.cells[array][index].write);
-        let write = (write.clock != 0).then_some((own_block, write));
-        let history = self.histories.get(&(array as u32, index as u32))?;
-        let is_meant = |block: u32, lane: u16| block == own_block && lane / 32 == now.lane / 32;
-        history.find_race_among(write, clocks, now, writes, is_meant)
+        let own_block = clocks.block;
+        let is_of_warp = |block: u32, lane: u16| block == own_block && lane / 32 == now.lane / 32;
+        self.find_race_among(clocks, (array, index), now, writes, is_of_warp)
+    }
+
+    /// As [`find_race`](Self::find_race), among the accesses for which a condition on block and lane holds,
+    /// where every reader is recorded.
+    fn find_race_among(
+        &self,
+        clocks: &mut BlockClocks,
+        (array, index): (usize, usize),
+        now: &CurrentAccess,
+        writes: bool,
+        condition: impl Fn(u32, u16) -> bool + Copy,
+    ) -> Option<Race> {
+        let write = self.cells[array][index].write;
+        let write = (write.clock != 0).then_some((clocks.block, write));
+        let history = self.histories.get(&(array as u32, index as u32));
+        history.unwrap_or(&History::default()).find_race_among(write, clocks, now, writes, condition)
     }
 
     fn access_history(

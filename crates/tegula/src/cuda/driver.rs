@@ -337,4 +337,12 @@ mod tests {
         assert_eq!(text_until_nul(b"NVIDIA H200\0\0\0"), "NVIDIA H200");
         assert_eq!(text_until_nul(b"full"), "full");
     }
+
+    /// The clock and the bus of an H100 and of an H200.
+    #[test]
+    fn memory_bandwidth_is_that_of_two_transfers_a_clock() {
+        assert_eq!(memory_bandwidth(2_619_000, 5120), 3_352_320);
+        assert_eq!(memory_bandwidth(3_201_000, 6144), 4_916_736);
+        assert_eq!(memory_bandwidth(0, 5120), 0);
+    }
 }
