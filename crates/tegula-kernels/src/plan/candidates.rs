@@ -5,7 +5,7 @@ use tegula_ir::{Mma, Order2d};
 
 use super::cost::{Measured, time};
 use super::device::GpuDescription;
-use super::mma_costs::{MMA_TILES, MmaCosts};
+use super::mma_costs::MmaCosts;
 use super::problem::{OperandLayout, Problem};
 use super::recipe::{RecipeOf, Split};
 use crate::blocked::{Blocked, Blocking, MathInstruction};
@@ -51,15 +51,16 @@ const DMMA: [(Mma, Measured); 10] = [
     (Mma::F64K16, of([16, 32, 32], [16, 16], [16, 16], [8, 1, 2], [0.502, 0.353, 2.19, 1.28])),
 ];
 
-/// 16-bit kernels on Tensor Cores; for bytes the k-step is twice as deep, for TF32 half.
-const MMA: [Blocking; MMA_TILES] = [
-    blocking([128, 256, 64], [64, 64], [16, 8], [3, 1, 1]),
-    blocking([128, 256, 32], [64, 64], [16, 8], [4, 1, 1]),
-    blocking([128, 128, 32], [64, 32], [16, 8], [4, 1, 1]),
-    blocking([128, 128, 32], [64, 64], [16, 8], [3, 1, 2]),
-    blocking([128, 64, 32], [64, 32], [16, 8], [4, 1, 2]),
-    blocking([64, 128, 32], [32, 64], [16, 8], [4, 1, 2]),
-    blocking([64, 64, 64], [32, 32], [16, 8], [4, 1, 3]),
+/// 16-bit kernels on Tensor Cores; for bytes the k-step is twice as deep, for TF32 half. Measured
+/// at 8192³ only: the numbers of the smaller tiles are estimates, and so is the last of each.
+const MMA: [Measured; 7] = [
+    of([128, 256, 64], [64, 64], [16, 8], [3, 1, 1], [0.71, 0.71, 1.0, 5.0]),
+    of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.67, 0.67, 1.0, 4.0]),
+    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.55, 0.55, 1.0, 3.0]),
+    of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2], [0.61, 0.47, 1.0, 3.0]),
+    of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2], [0.53, 0.39, 1.0, 2.0]),
+    of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2], [0.53, 0.39, 1.0, 2.0]),
+    of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.52, 0.33, 1.0, 1.5]),
 ];
 
 /// i32 kernels on Tensor Cores, by limbs.
@@ -68,31 +69,24 @@ const LIMBS: [Measured; 2] = [
     of([64, 128, 32], [32, 32], [16, 8], [4, 1, 1], [0.81, 0.81, 1.0, 4.0]),
 ];
 
-const fn blocking(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3]) -> Blocking {
-    let [stages, slices, blocks] = counts;
-    Blocking { block, warp, thread, stages, slices, blocks }
-}
-
 const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 4]) -> Measured {
+    let [stages, slices, blocks] = counts;
     let [full, alone, copies, fixed] = measured;
-    let blocking = blocking(block, warp, thread, counts);
-    Measured { instruction: MathInstruction::Fma, blocking, full, alone, copies, fixed, edge: 0.0 }
+    Measured {
+        instruction: MathInstruction::Fma,
+        blocking: Blocking { block, warp, thread, stages, slices, blocks },
+        full,
+        alone,
+        copies,
+        fixed,
+        edge: 0.0,
+    }
 }
 
-/// The tiles of `mma.sync` with their costs.
+/// The tiles of `mma.sync`.
 fn mma_tiles(mma: Mma, costs: &MmaCosts) -> Vec<Measured> {
-    let MmaCosts { full, alone, fixed, edge } = *costs;
     let instruction = MathInstruction::Mma(mma);
-    let measured = |(i, blocking)| Measured {
-        instruction,
-        blocking,
-        full: full[i],
-        alone: alone[i],
-        copies: 1.0,
-        fixed: fixed[i],
-        edge,
-    };
-    MMA.into_iter().enumerate().map(measured).collect()
+    MMA.map(|measured| Measured { instruction, edge: costs.edge, ..measured }).to_vec()
 }
 
 /// The candidates of blocked kernels for a product, with predicted microseconds.
