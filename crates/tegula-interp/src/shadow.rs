@@ -242,8 +242,8 @@ impl SharedShadow {
         self.find_race_among(clocks, (array, index), now, writes, is_of_warp)
     }
 
-    /// As [`find_race`](Self::find_race), among the accesses for which a condition on block and lane holds,
-    /// where every reader is recorded.
+    /// As [`find_race`](Self::find_race), among the accesses for which a condition on block and
+    /// lane holds, where every reader is recorded.
     fn find_race_among(
         &self,
         clocks: &mut BlockClocks,

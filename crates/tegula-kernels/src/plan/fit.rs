@@ -83,8 +83,8 @@ mod tests {
     /// Mean losses of choices that are not exceeded.
     const BETWEEN_FAMILIES: f64 = 0.046;
     const OF_PIPELINES: f64 = 0.02;
-    /// The mean logarithm of predicted by measured times of a family on a GPU, and its mean absolute
-    /// value.
+    /// The mean logarithm of predicted by measured times of a family on a GPU, and its mean
+    /// absolute value.
     const MEAN_ERROR: f64 = 0.14;
     const DEVIATION: f64 = 0.23;
 
