@@ -71,20 +71,27 @@ fn build_pool(requested: usize) -> usize {
 ///
 /// A thread exits when its sender is dropped.
 fn spawn_threads(requested: usize) -> Vec<Sender<ThreadBuilder>> {
-    let spawn = |_| {
-        let mut reserve = Vec::<u8>::new();
-        reserve.try_reserve_exact(RESERVE).ok()?;
-        drop(black_box(reserve));
+    let start = |_| {
         let (sender, worker) = channel::<ThreadBuilder>();
         let wait = move || {
             if let Ok(worker) = worker.recv() {
                 worker.run();
             }
         };
-        thread::Builder::new().spawn(wait).ok()?;
-        Some(sender)
+        spawn(thread::Builder::new(), wait).then_some(sender)
     };
-    (0..requested).map_while(spawn).collect()
+    (0..requested).map_while(start).collect()
+}
+
+/// Starts a detached thread, if the system grants one and enough memory remains for the work
+/// itself.
+pub fn spawn(builder: thread::Builder, work: impl FnOnce() + Send + 'static) -> bool {
+    let mut reserve = Vec::<u8>::new();
+    if reserve.try_reserve_exact(RESERVE).is_err() {
+        return false;
+    }
+    drop(black_box(reserve));
+    builder.spawn(work).is_ok()
 }
 
 /// Runs all tasks, in parallel if several threads exist, until the first error.

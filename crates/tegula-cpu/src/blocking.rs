@@ -1,4 +1,4 @@
-//! The blocking of a product: MC, NC, KC, packing, and tasks for how many threads. Sizes and
+//! The blocking of a product: MC, NC, KC, packing, and macro tiles for how many threads. Sizes and
 //! strides decide, never values.
 //!
 //! Only [`BlockingPlan::slices`] and [`BlockingPlan::kc`] affect the bits of the result. Both are
@@ -9,6 +9,7 @@ use std::ops::Range;
 use tegula_core::element::Scalar;
 
 use super::caches::Caches;
+use super::grid::{Grid, GridProblem};
 use super::micro_kernel::{CpuElement, MicroKernel};
 
 /// Row stride of B in bytes from which its rows fall into few sets of the L1 cache.
@@ -21,9 +22,10 @@ const STREAMED_KC: usize = 32;
 const SHORT_KC_ROWS: usize = 128;
 /// The shorter KC in k units: few enough that packing reads along the rows of B.
 const SHORT_KC_UNITS: usize = 8;
-/// Least columns of a task of a product with few rows.
+/// Least columns of a macro tile of a product with few rows.
 const STREAMED_COLS: usize = 256;
-/// Multiply-adds that justify another thread; fewer under Miri, which looks for races.
+/// Multiply-adds that justify another thread where no cost model decides; fewer under Miri, which
+/// looks for races.
 const WORK_PER_THREAD: usize = if cfg!(miri) { 1 << 7 } else { 1 << 20 };
 /// Least steps of k in a split-K slice.
 const MIN_SLICE_STEPS: usize = 2048;
@@ -34,8 +36,10 @@ const SLICED_ELEMENTS: usize = 256 * 256;
 /// Largest MC and NC where a block needs a workspace; a multiple of MR and NR of every
 /// micro-kernel.
 const MAX_BLOCK: usize = 3840;
-/// Tasks per thread: enough that no thread waits long for the last task.
-const TASKS_PER_THREAD: usize = 2;
+/// Macro tiles per thread of an unpacked product: enough that no thread waits long for the last.
+const TILES_PER_THREAD: usize = 2;
+/// Packed values that a core with AMX multiplies in a cycle.
+const AMX_RATE: usize = 256;
 
 /// The blocking of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,18 +56,20 @@ pub struct BlockingPlan {
     /// Whether C itself holds the accumulators.
     pub in_place: bool,
     /// Whether MR rows at a time accumulate over all of k in a row strip: scratch of the worker for
-    /// MR rows of its task, which are then stored to C.
+    /// MR rows of its macro tile, which are then stored to C.
     pub row_strips: bool,
     /// MC and NC: rows and columns of a block of C.
     pub block: [usize; 2],
-    /// Tasks of a block, along its rows and along its columns.
-    pub task_grid: [usize; 2],
+    /// Macro tiles of a block, along its rows and along its columns, and the threads that share
+    /// them.
+    pub grid: Grid,
+    /// KC steps of a round: A that is packed and B that is shared are packed for these steps at
+    /// once, before the macro tiles multiply them.
+    pub round_steps: usize,
     /// Whether B was packed before the call, and is read in that form.
     pub prepacked: bool,
-    /// The columns of a task are a multiple of this.
+    /// The columns of a macro tile are a multiple of this.
     pub col_multiple: usize,
-    /// Threads that the work justifies.
-    pub threads: usize,
 }
 
 /// The input of [`BlockingPlan::new`].
@@ -94,9 +100,9 @@ impl BlockingPlan {
     /// Chooses the blocking of a product.
     pub fn new<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> BlockingPlan {
         let BlockingProblem { sizes: [m, n, k], scalars: [alpha, beta], a, b, c_col, prepacked, threads } = *problem;
-        let [mr, nr] = kernel.tile;
+        let [_, nr] = kernel.tile;
         let work = m.saturating_mul(n).saturating_mul(k);
-        let threads = threads.min(work / WORK_PER_THREAD).max(1);
+        let justified = threads.min(work / WORK_PER_THREAD).max(1);
 
         let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_STRIDE;
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
@@ -129,7 +135,7 @@ impl BlockingPlan {
         let in_place =
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
 
-        if unpacked && in_place && threads == 1 {
+        if unpacked && in_place && justified == 1 {
             return BlockingPlan {
                 kc,
                 packed: [false; 2],
@@ -137,99 +143,148 @@ impl BlockingPlan {
                 in_place,
                 row_strips: false,
                 block: [m, n],
-                task_grid: [1, 1],
+                grid: Grid { threads: 1, tiles: [1, 1], shared_b: false },
+                round_steps: k.div_ceil(kc),
                 col_multiple: kernel.vector_len,
                 prepacked: false,
-                threads,
             };
         }
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
         let row_strips = !in_place && !unpacked && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, !a_unpacked || whole), limited(n, whole)];
-        // A task is a multiple of MR rows and of whole vectors. More tasks than threads, so that no
-        // thread waits long for the last.
-        let units = [block[0].div_ceil(mr), block[1].div_ceil(kernel.vector_len)];
-        let tasks = match () {
-            // Slices already are tasks.
-            _ if threads == 1 || slices >= threads => 1,
-            // Long pieces of the rows of B touch fewer pages.
-            _ if skinny => threads,
-            _ => TASKS_PER_THREAD * threads,
+        let prepacked = prepacked && !unpacked;
+        let mut grid = match unpacked {
+            true => unpacked_grid(kernel, block, if slices >= justified { 1 } else { justified }, skinny),
+            false => Grid::choose(&GridProblem {
+                sizes: [block[0], block[1], kernel.k_groups(k.div_ceil(slices))],
+                tile: kernel.tile,
+                col_unit: if prepacked { nr } else { kernel.vector_len },
+                kc: kernel.k_groups(kc),
+                value_bytes: size_of::<T::Acc>(),
+                rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
+                pack_b: !prepacked,
+                may_share: slices == 1,
+                l2: Caches::detect().l2,
+                threads: threads.div_ceil(slices),
+            }),
         };
-        let min_units = if unpacked { STREAMED_COLS.div_ceil(kernel.vector_len) } else { 2 * nr / kernel.vector_len };
-        // The packed panels of B stay in the L2 cache while the micro-panels of A stream past.
-        let max_units = if unpacked {
-            usize::MAX
-        } else {
-            Caches::detect().l2 / 2 / (kernel.k_groups(kc) * size_of::<T::Acc>() * kernel.vector_len)
-        };
-        // The same number of tasks for every thread.
-        let even_cols = tasks.min(units[1] / min_units) / threads * threads;
-        let task_cols =
-            units[1].div_ceil(max_units.max(1)).next_multiple_of(threads.min(even_cols.max(1))).max(even_cols).max(1);
-        let task_rows = if task_cols < threads { tasks.div_ceil(task_cols).min(units[0]) } else { 1 };
-        let task_grid = [task_rows, task_cols];
-        // If all tasks are several NR wide, only the last has a partial micro-tile.
-        let col_multiple =
-            if !unpacked && (prepacked || block[1] >= 2 * nr * task_cols) { nr } else { kernel.vector_len };
-        BlockingPlan {
+        // Slices are shared as well.
+        if slices > 1 {
+            grid.threads = justified.min(slices * grid.tiles[0] * grid.tiles[1]);
+        }
+        // If all macro tiles are several NR wide, only the last has a partial micro-tile.
+        let wide = block[1] >= 4 * nr * grid.tiles[1];
+        let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };
+        let packed = [!a_unpacked, !unpacked];
+        let mut plan = BlockingPlan {
             kc,
-            packed: [!a_unpacked, !unpacked],
+            packed,
             slices,
             in_place,
             row_strips,
             block,
-            task_grid,
+            grid,
+            round_steps: k.div_ceil(kc),
             col_multiple,
-            prepacked: prepacked && !unpacked,
-            threads,
+            prepacked,
+        };
+        if plan.packs_first() {
+            let lanes = if packed[0] { block[0] } else { 0 } + if grid.shared_b { block[1] } else { 0 };
+            let step_bytes = lanes.saturating_mul(kernel.k_groups(kc) * size_of::<T::Acc>());
+            // What one round packs stays in half of the L2 caches.
+            let budget = if grid.threads > 1 { grid.threads * Caches::detect().l2 / 2 } else { 0 };
+            let rounds = plan.round_steps.div_ceil((budget / step_bytes.max(1)).max(1));
+            plan.round_steps = plan.round_steps.div_ceil(rounds);
         }
+        plan
     }
 
-    /// Row and column ranges of each MC×NC block of C, rows outermost.
-    pub fn blocks(&self, [m, n]: [usize; 2]) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
-        let [rows, cols] = self.block;
-        chunks(0..m, rows).flat_map(move |rows| chunks(0..n, cols).map(move |cols| (rows.clone(), cols)))
+    /// Whether operands are packed in a phase of its own, before macro tiles multiply them.
+    pub fn packs_first(&self) -> bool {
+        self.packed[0] || self.grid.shared_b
+    }
+
+    /// Number of MC×NC blocks of C.
+    pub fn block_count(&self, [m, n]: [usize; 2]) -> usize {
+        m.div_ceil(self.block[0]) * n.div_ceil(self.block[1])
+    }
+
+    /// Row and column ranges of an MC×NC block of C, rows outermost.
+    pub fn block_at(&self, [m, n]: [usize; 2], index: usize) -> (Range<usize>, Range<usize>) {
+        let ([rows, cols], block_cols) = (self.block, n.div_ceil(self.block[1]));
+        let (row, col) = (index / block_cols * rows, index % block_cols * cols);
+        (row..m.min(row + rows), col..n.min(col + cols))
     }
 
     /// Whether one thread computes the product in place from unpacked operands.
     pub fn is_unblocked(&self) -> bool {
-        self.in_place && self.packed == [false; 2] && self.task_grid == [1, 1]
+        self.in_place && self.packed == [false; 2] && self.grid.tiles == [1, 1]
     }
 
-    /// Extents of the workspaces for packed A, packed B of each thread, and accumulators. Only the
-    /// allocator multiplies them.
-    pub fn workspace_extents<T: CpuElement>(&self, kernel: &MicroKernel<T>, [m, n, k]: [usize; 3]) -> [[usize; 3]; 3] {
+    /// Extents of the workspaces for packed A, shared panels of B, packed panels of each thread,
+    /// and accumulators. Only the allocator multiplies them.
+    pub fn workspace_extents<T: CpuElement>(&self, kernel: &MicroKernel<T>, [m, n, k]: [usize; 3]) -> [[usize; 3]; 4] {
         let k_groups = kernel.k_groups(k.min(self.kc));
         let [rows, cols] = [m.min(self.block[0]), n.min(self.block[1])];
-        let padded_rows = if kernel.padded_a { rows.next_multiple_of(kernel.tile[0]) } else { rows };
-        let of_a = if self.packed[0] { [padded_rows, k_groups, 1] } else { [0; 3] };
+        let of_a = if self.packed[0] { [self.packed_rows(kernel, rows), k_groups, self.round_steps] } else { [0; 3] };
         let of_b =
-            if self.packed[1] { [self.packed_lanes_per_worker(kernel, cols), k_groups, self.threads] } else { [0; 3] };
+            if self.grid.shared_b { [self.packed_cols(kernel, cols), k_groups, self.round_steps] } else { [0; 3] };
+        let lanes = self.packed_lanes_per_worker(kernel, cols);
+        let of_workers = if self.packed[1] { [lanes, k_groups, self.grid.threads] } else { [0; 3] };
         let accumulators = match () {
             _ if self.in_place => [0; 3],
-            _ if self.row_strips => [kernel.tile[0], self.widest_task(kernel, cols), self.threads],
+            _ if self.row_strips => [kernel.tile[0], self.widest_tile(kernel, cols), self.grid.threads],
             _ => [rows, cols, self.slices],
         };
-        [of_a, of_b, accumulators]
+        [of_a, of_b, of_workers, accumulators]
     }
 
-    /// Lanes that a worker packs: the columns of its task.
+    /// Rows of packed A for rows of a block.
+    pub fn packed_rows<T: CpuElement>(&self, kernel: &MicroKernel<T>, rows: usize) -> usize {
+        if kernel.padded_a { rows.next_multiple_of(kernel.tile[0]) } else { rows }
+    }
+
+    /// Columns of packed B for columns of a block: whole vectors.
+    pub fn packed_cols<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
+        cols.next_multiple_of(kernel.vector_len)
+    }
+
+    /// Lanes that a worker packs for itself: the columns of its macro tile, unless they are shared.
     ///
     /// For a micro-kernel that reads padded A, an unpacked operand adds the current and the next MR
     /// rows.
     pub fn packed_lanes_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
         let a_panels = if kernel.padded_a && !self.packed[0] { 2 * kernel.tile[0] } else { 0 };
-        let of_b = if self.prepacked { 0 } else { self.widest_task(kernel, cols) };
-        of_b + a_panels
+        self.packed_cols_per_worker(kernel, cols) + a_panels
     }
 
-    /// Columns of the widest task of a block of `cols` columns, in whole vectors.
-    pub fn widest_task<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
-        (cols.div_ceil(self.col_multiple).div_ceil(self.task_grid[1]) * self.col_multiple)
+    /// Columns of B that a worker packs for itself.
+    pub fn packed_cols_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
+        if self.prepacked || self.grid.shared_b { 0 } else { self.widest_tile(kernel, cols) }
+    }
+
+    /// Columns of the widest macro tile of a block of `cols` columns, in whole vectors.
+    pub fn widest_tile<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
+        (cols.div_ceil(self.col_multiple).div_ceil(self.grid.tiles[1]) * self.col_multiple)
             .min(cols.next_multiple_of(kernel.vector_len))
     }
+}
+
+/// The grid of a product that reads A and B unpacked.
+fn unpacked_grid<T: CpuElement>(kernel: &MicroKernel<T>, block: [usize; 2], threads: usize, skinny: bool) -> Grid {
+    let units = [block[0].div_ceil(kernel.tile[0]), block[1].div_ceil(kernel.vector_len)];
+    let tiles = match threads {
+        1 => 1,
+        // Long pieces of the rows of B touch fewer pages.
+        _ if skinny => threads,
+        _ => TILES_PER_THREAD * threads,
+    };
+    let min_units = STREAMED_COLS.div_ceil(kernel.vector_len);
+    // The same number of macro tiles for every thread.
+    let cols = (tiles.min(units[1] / min_units) / threads * threads).max(1);
+    let rows = if cols < threads { tiles.div_ceil(cols).min(units[0]) } else { 1 };
+    Grid { threads, tiles: [rows, cols], shared_b: false }
 }
 
 /// Splits a range into chunks of `size`; the last may be smaller.

@@ -16,6 +16,7 @@ use crate::micro_kernel::{Accumulate, CpuElement};
 use crate::pack_source::PackSource;
 use crate::packed_b::PackedB;
 use crate::scratch::{ScratchBuffer, SharedPtr};
+use crate::thread_pool;
 
 /// Multiply-adds below which a product uses one thread: waking others would cost more than they
 /// save. Lower under Miri, which looks for races but is too slow for large products.
@@ -97,7 +98,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             b: b.strides(),
             c_col: c.col_stride(),
             prepacked: packed_b(0).is_some(),
-            threads: if parallel { threads::count() } else { 1 },
+            threads: if parallel { thread_pool::available() } else { 1 },
         };
         let one = |batch| {
             let (a, b, c, epilogue) = (a.batch(batch), b.batch(batch), c.batch(batch), epilogue.batch(batch));
@@ -140,7 +141,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
                 c_col: c.strides[2],
                 prepacked: usable_panels::<T>(self.packed_b, transposed, isa, Shape { rows: k, ..c.shape }, 0)
                     .is_some(),
-                threads: if parallel { threads::count() } else { 1 },
+                threads: if parallel { thread_pool::available() } else { 1 },
             },
         );
         let bytes = plan.workspace_extents::<T>(&kernel, sizes).map(|extents| ScratchBuffer::<S>::bytes(&extents));

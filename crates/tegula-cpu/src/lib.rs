@@ -7,11 +7,12 @@
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `vnni` and
 //!   `amx`;
-//! - `blocking`: the plan, with MC, NC, KC, packing and tasks; `caches`: cache sizes;
+//! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
+//!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once;
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
-//! - `thread_pool`: `parallel_for`;
+//! - `thread_pool`: `parallel_phases`, its workers;
 //! - `epilogue`: bias and activation;
 //! - `probe`: whether the CPU runs at full speed.
 //!
@@ -36,6 +37,7 @@ mod caches;
 mod compiled;
 mod elements;
 mod epilogue;
+mod grid;
 mod host_gemm;
 mod isa;
 mod macro_kernel;

@@ -4,14 +4,14 @@
 //! with A and B exchanged, since here the rows of B are vectors.
 //!
 //! The numbers of the loops are those of the BLIS loops with the same purpose. The nest differs:
-//! LOOP 5 splits m as well as n, LOOP 3 runs over tasks of rows and columns, and LOOP 4 is inside
-//! LOOP 3 unless A is packed. Unpacked products have loops of their own, without numbers.
+//! LOOP 5 splits m as well as n, LOOP 3 runs over macro tiles, and LOOP 4 is inside LOOP 3.
+//! Unpacked products have loops of their own, without numbers.
 //!
-//! C is split into MC×NC blocks (LOOP 5), and a block into tasks, which run in parallel (LOOP 3). k
-//! is split into steps of KC (LOOP 4): inside a task, or outside where the tasks share packed A. In
-//! each step a task packs its columns of B for the L2 cache. Then each micro-panel of A, MR rows
-//! packed or not (LOOP 2), passes by all panels of B (LOOP 1). For small or skinny operands B is
-//! not packed either.
+//! C is split into MC×NC blocks (LOOP 5), and a block into macro tiles, which threads share (LOOP
+//! 3). Where it pays, the threads first pack B, and A if needed, for a round of KC steps, and all
+//! read the same panels. A macro tile takes step after step of KC (LOOP 4), and packs its columns
+//! of B itself unless they are shared. Then each micro-panel of A, MR rows packed or not (LOOP 2),
+//! passes by all panels of B (LOOP 1). For small or skinny operands B is not packed either.
 
 use std::ops::Range;
 use std::ptr::null;
@@ -22,12 +22,13 @@ use tegula_core::progress::ProgressMeter;
 
 use super::blocking::{BlockingPlan, chunks, slice_len};
 use super::epilogue::MatrixEpilogue;
+use super::grid::Grid;
 use super::matrix_ptr::MatrixPtr;
 use super::micro_kernel::{Accumulate, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
 use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
-use super::thread_pool::parallel_for;
+use super::thread_pool::{self, parallel_phases};
 
 /// A product of two matrices: C ← act(alpha·A·B + beta·C + bias).
 pub struct Product<'a, T: CpuElement> {
@@ -64,64 +65,104 @@ impl<T: CpuElement> Product<'_, T> {
     /// has the rows and columns of C and can be read.
     pub unsafe fn run(&self, kernel: &MicroKernel<T>, plan: &BlockingPlan) -> Result<()> {
         let [m, n, k] = self.sizes;
-        let block = |rows, cols, scratch| CBlock { product: self, kernel, plan, rows, cols, scratch };
+        let block = |(rows, cols), scratch| CBlock { product: self, kernel, plan, rows, cols, scratch };
         if plan.is_unblocked() {
             // A product of a microsecond should not pay for allocations and tasks that it does not
             // need.
-            let block = block(0..m, 0..n, [SharedPtr::NULL; 3]);
+            let block = block((0..m, 0..n), [SharedPtr::NULL; 4]);
             for k_range in chunks(0..k, plan.kc) {
                 // SAFETY: the caller's promise; nothing is packed, and C holds the accumulators.
-                unsafe { block.macro_kernel_unpacked(&block.kc_step(0, (0..m, 0..n), k_range)) };
+                unsafe { block.macro_kernel_unpacked(&block.kc_step(0, (0..m, 0..n), k_range, 0)) };
             }
             return Ok(());
         }
-        let [a_extents, b_extents, c_extents] = plan.workspace_extents::<T>(kernel, self.sizes);
-        let mut a = ScratchBuffer::new("a packed block of A", &a_extents)?;
-        let mut b = ScratchBuffer::new("packed panels of B", &b_extents)?;
-        let mut accumulators = ScratchBuffer::new("accumulators of a block of C", &c_extents)?;
-        let scratch = [a.start_mut(), b.start_mut(), accumulators.start_mut()];
-        let (tasks, slice) = (plan.task_grid[0] * plan.task_grid[1], slice_len(k, plan.slices, plan.kc));
-        // LOOP 5.
-        for (rows, cols) in plan.blocks([m, n]) {
-            let block = block(rows, cols, scratch);
-            if plan.packed[0] {
-                // LOOP 4, outside the tasks, which share packed A.
-                for k_range in chunks(0..k, plan.kc) {
-                    block.pack_a(k_range.clone());
-                    // LOOP 3.
-                    // SAFETY: the caller's promise; tasks are disjoint. Packed A implies packed B
-                    // and one slice (`BlockingPlan::packed`).
-                    parallel_for(plan.threads, tasks, |worker, task| unsafe {
-                        block.macro_kernel(worker, &block.kc_step(0, block.task_region(task), k_range.clone()))
-                    });
-                }
-            } else {
-                // LOOP 3.
-                parallel_for(plan.threads, tasks * plan.slices, |worker, task| {
-                    let (i, region) = (task % plan.slices, block.task_region(task / plan.slices));
-                    // LOOP 4.
-                    for k_range in chunks((i * slice).min(k)..((i + 1) * slice).min(k), plan.kc) {
-                        let step = block.kc_step(i, region.clone(), k_range);
-                        // SAFETY: as above; each slice has its own accumulators.
-                        unsafe {
-                            if plan.packed[1] {
-                                block.macro_kernel(worker, &step)
-                            } else {
-                                block.macro_kernel_unpacked(&step)
-                            }
-                        };
+        let extents = plan.workspace_extents::<T>(kernel, self.sizes);
+        let mut a = ScratchBuffer::new("a packed block of A", &extents[0])?;
+        let mut b = ScratchBuffer::new("shared panels of B", &extents[1])?;
+        let mut of_workers = ScratchBuffer::new("packed panels of threads", &extents[2])?;
+        let mut accumulators = ScratchBuffer::new("accumulators of a block of C", &extents[3])?;
+        let scratch = [a.start_mut(), b.start_mut(), of_workers.start_mut(), accumulators.start_mut()];
+        let phases = Phases { plan, sizes: self.sizes };
+        let at = |phase| {
+            let (index, phase) = phases.at(phase);
+            (block(plan.block_at([m, n], index), scratch), phase)
+        };
+        parallel_phases(
+            plan.grid.threads,
+            thread_pool::workers(),
+            plan.block_count([m, n]) * phases.per_block(),
+            |phase| {
+                let (block, phase) = at(phase);
+                block.chunks(&phase)
+            },
+            |worker, phase, chunk| {
+                let (block, phase) = at(phase);
+                match phase {
+                    Phase::Pack(round) => block.pack_chunk(&round, chunk),
+                    Phase::Multiply(round) => {
+                        // LOOP 4.
+                        for step in block.kc_steps(&round, chunk) {
+                            // SAFETY: the caller's promise. Chunks of a phase write disjoint
+                            // memory, and begin when those before, whose results they read, are
+                            // complete. Each slice has its own accumulators.
+                            unsafe {
+                                match plan.packed[1] {
+                                    true => block.macro_kernel(worker, &step),
+                                    false => block.macro_kernel_unpacked(&step),
+                                }
+                            };
+                        }
                     }
-                });
-            }
-            if plan.slices > 1 {
-                let (rows, cols) = (block.rows.len(), block.cols.len());
-                // SAFETY: the caller's promise; all slices are complete.
-                parallel_for(plan.threads, rows, |_, row| unsafe {
-                    block.epilogue_to_c(row..row + 1, 0..cols, scratch[2].at(row * cols), cols)
-                });
-            }
-        }
+                    // SAFETY: as above; all slices are complete.
+                    Phase::AddSlices => unsafe { block.add_slices(block.chunks(&phase), chunk) },
+                }
+            },
+        );
         Ok(())
+    }
+}
+
+/// A phase of a block of C. Its chunks run in parallel.
+enum Phase {
+    /// Packs A or B or both for a range of k.
+    Pack(Range<usize>),
+    /// Multiplies the macro tiles for a range of k.
+    Multiply(Range<usize>),
+    /// Adds the partial sums of all slices.
+    AddSlices,
+}
+
+/// The phases of all blocks of C, in order.
+#[derive(Clone, Copy)]
+struct Phases<'a> {
+    plan: &'a BlockingPlan,
+    sizes: [usize; 3],
+}
+
+impl Phases<'_> {
+    /// Steps of k of a round.
+    fn round_len(&self) -> usize {
+        self.plan.round_steps.saturating_mul(self.plan.kc)
+    }
+
+    fn per_block(&self) -> usize {
+        match self.plan.packs_first() {
+            true => 2 * self.sizes[2].div_ceil(self.round_len()),
+            false => 1 + usize::from(self.plan.slices > 1),
+        }
+    }
+
+    /// The block of a phase, and the phase of the block.
+    fn at(&self, phase: usize) -> (usize, Phase) {
+        let (block, phase, k) = (phase / self.per_block(), phase % self.per_block(), self.sizes[2]);
+        let round = |i: usize| i * self.round_len()..k.min((i + 1).saturating_mul(self.round_len()));
+        let phase = match (self.plan.packs_first(), phase % 2) {
+            (true, 0) => Phase::Pack(round(phase / 2)),
+            (true, _) => Phase::Multiply(round(phase / 2)),
+            (false, 0) => Phase::Multiply(0..k),
+            (false, _) => Phase::AddSlices,
+        };
+        (block, phase)
     }
 }
 
@@ -132,15 +173,26 @@ struct CBlock<'a, 'b, T: CpuElement> {
     plan: &'a BlockingPlan,
     rows: Range<usize>,
     cols: Range<usize>,
-    /// Packed A of all tasks; for each worker packed B, with micro-panels of A; and accumulators.
-    scratch: [SharedPtr<T::Acc>; 3],
+    /// Packed A, shared panels of B, packed panels of each worker, and accumulators.
+    scratch: [SharedPtr<T::Acc>; 4],
 }
 
-/// One KC step of a task: rows and columns of the block, and a range of k.
+/// The chunks of a phase that packs: of each KC step, pieces of the rows of A, and pieces along k
+/// of each column of macro tiles of B.
+struct PackChunks {
+    steps: usize,
+    a_pieces: usize,
+    col_tiles: usize,
+    k_pieces: usize,
+}
+
+/// One KC step of a macro tile: rows and columns of the block, and a range of k.
 struct KcStep<S> {
     rows: Range<usize>,
     cols: Range<usize>,
     k_range: Range<usize>,
+    /// k groups of the round before this step, in packed A and in shared panels of B.
+    k_groups_before: usize,
     /// alpha and beta of this step.
     scale: [S; 2],
     /// The accumulators of the block: C, or scratch.
@@ -150,37 +202,117 @@ struct KcStep<S> {
 }
 
 impl<T: CpuElement> CBlock<'_, '_, T> {
-    /// The rows and columns of a task in the block.
-    fn task_region(&self, task: usize) -> (Range<usize>, Range<usize>) {
-        let (BlockingPlan { task_grid: [row_tasks, col_tasks], col_multiple, .. }, [mr, _]) =
-            (*self.plan, self.kernel.tile);
-        let rows = nth_chunk(0..self.rows.len(), row_tasks, mr, task % row_tasks);
-        (rows, nth_chunk(0..self.cols.len(), col_tasks, col_multiple, task / row_tasks))
+    /// The number of chunks of a phase.
+    fn chunks(&self, phase: &Phase) -> usize {
+        let BlockingPlan { grid: Grid { threads, tiles, .. }, slices, .. } = *self.plan;
+        match phase {
+            Phase::Pack(round) => {
+                let PackChunks { steps, a_pieces, col_tiles, k_pieces } = self.pack_chunks(round);
+                (a_pieces + col_tiles * k_pieces) * steps
+            }
+            Phase::Multiply(_) => tiles[0] * tiles[1] * slices,
+            Phase::AddSlices => self.rows.len().min(ADD_CHUNKS * threads),
+        }
     }
 
-    /// Packs the rows of the block for a range of k.
-    fn pack_a(&self, k_range: Range<usize>) {
-        /// Micro-panels of a task.
-        const MICRO_PANELS: usize = 8;
-        let (mr, k_groups) = (self.kernel.tile[0], self.kernel.k_groups(k_range.len()));
-        let tasks: Vec<_> = chunks(0..self.rows.len(), MICRO_PANELS * mr).collect();
-        parallel_for(self.plan.threads, tasks.len(), |_, task| {
-            for rows in chunks(tasks[task].clone(), mr) {
+    /// The KC steps of a chunk that multiplies: a slice of a round, for a macro tile.
+    fn kc_steps(&self, round: &Range<usize>, chunk: usize) -> impl Iterator<Item = KcStep<T::Acc>> {
+        let BlockingPlan { slices, kc, .. } = *self.plan;
+        let (slice, region) = (chunk % slices, self.macro_tile(chunk / slices));
+        let len = if slices > 1 { slice_len(round.end, slices, kc) } else { round.len() };
+        let start = round.start + slice * len;
+        let steps = chunks(start..round.end.min(start + len), kc).enumerate();
+        steps.map(move |(i, k_range)| self.kc_step(slice, region.clone(), k_range, i * self.kernel.k_groups(kc)))
+    }
+
+    /// Adds the partial sums of all slices, for one of so many chunks of rows.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for these rows. The slices are complete.
+    unsafe fn add_slices(&self, chunks: usize, chunk: usize) {
+        let (rows, width) = (nth_chunk(0..self.rows.len(), chunks, 1, chunk), self.cols.len());
+        let accumulators = self.scratch[3].at(rows.start * width);
+        // SAFETY: the caller's promise.
+        unsafe { self.epilogue_to_c(rows, 0..width, accumulators, width) };
+    }
+
+    /// The rows and columns of a macro tile in the block.
+    fn macro_tile(&self, tile: usize) -> (Range<usize>, Range<usize>) {
+        let [row_tiles, _] = self.plan.grid.tiles;
+        let rows = nth_chunk(0..self.rows.len(), row_tiles, self.kernel.tile[0], tile % row_tiles);
+        (rows, self.tile_cols(tile / row_tiles))
+    }
+
+    /// The columns of a column of macro tiles in the block.
+    fn tile_cols(&self, col: usize) -> Range<usize> {
+        nth_chunk(0..self.cols.len(), self.plan.grid.tiles[1], self.plan.col_multiple, col)
+    }
+
+    /// The chunks of a phase that packs a round.
+    fn pack_chunks(&self, round: &Range<usize>) -> PackChunks {
+        let BlockingPlan { grid: Grid { threads, tiles: [_, col_tiles], shared_b }, packed, kc, .. } = *self.plan;
+        let steps = round.len().div_ceil(kc);
+        let a_pieces = if packed[0] { self.rows.len().div_ceil(MICRO_PANELS * self.kernel.tile[0]) } else { 0 };
+        // Few pieces along k: an operand that is contiguous along k is read in longer runs.
+        let pieces = (PACK_CHUNKS * threads).div_ceil(col_tiles * steps).min(kc / self.pack_unit()).max(1);
+        PackChunks { steps, a_pieces, col_tiles: if shared_b { col_tiles } else { 0 }, k_pieces: pieces }
+    }
+
+    /// Steps of k of B that are packed across all panels, before the next.
+    fn pack_unit(&self) -> usize {
+        self.kernel.k_pack * self.kernel.k_unit.next_multiple_of(8)
+    }
+
+    /// Packs a chunk of A or of B for a round.
+    fn pack_chunk(&self, round: &Range<usize>, chunk: usize) {
+        let PackChunks { steps, a_pieces, k_pieces, .. } = self.pack_chunks(round);
+        let (kc, mr) = (self.plan.kc, self.kernel.tile[0]);
+        let step_at = |step: usize| {
+            let start = round.start + step * kc;
+            (start..round.end.min(start + kc), step * self.kernel.k_groups(kc))
+        };
+        if chunk < a_pieces * steps {
+            let (k_range, k_groups_before) = step_at(chunk / a_pieces);
+            let k_groups = self.kernel.k_groups(k_range.len());
+            let first = chunk % a_pieces * MICRO_PANELS * mr;
+            for rows in chunks(first..self.rows.len().min(first + MICRO_PANELS * mr), mr) {
                 let rows_of_a = self.rows.start + rows.start..self.rows.start + rows.end;
-                let to = self.scratch[0].at(rows.start * k_groups);
+                let to = self.packed_a(&rows, k_groups_before, k_groups);
                 // SAFETY: these rows are in the matrix. The scratch holds all of them, and
                 // micro-panels are disjoint.
                 unsafe { (self.kernel.pack[0])(self.product.a, rows_of_a, k_range.clone(), k_groups, to) };
             }
-        });
+        } else {
+            // The pieces of a column of macro tiles follow one another, so they are packed by few
+            // threads: those whose macro tiles read them.
+            let chunk = chunk - a_pieces * steps;
+            let (k_range, k_groups_before) = step_at(chunk / k_pieces % steps);
+            let cols = self.tile_cols(chunk / k_pieces / steps);
+            let piece = nth_chunk(k_range.clone(), k_pieces, self.pack_unit(), chunk % k_pieces);
+            let to = self.shared_panel(&cols, k_groups_before, self.kernel.k_groups(k_range.len()));
+            self.pack_b(&cols, k_range, piece, to);
+        }
     }
 
-    /// The step of a task for a range of k.
+    /// The micro-panel of these rows in packed A, in a step of `k_groups`.
+    fn packed_a(&self, rows: &Range<usize>, k_groups_before: usize, k_groups: usize) -> *mut T::Acc {
+        let all_rows = self.plan.packed_rows(self.kernel, self.rows.len());
+        self.scratch[0].at(k_groups_before * all_rows + rows.start * k_groups)
+    }
+
+    /// The panel of these columns in shared B, in a step of `k_groups`.
+    fn shared_panel(&self, cols: &Range<usize>, k_groups_before: usize, k_groups: usize) -> *mut T::Acc {
+        let all_cols = self.plan.packed_cols(self.kernel, self.cols.len());
+        self.scratch[1].at(k_groups_before * all_cols + cols.start * k_groups)
+    }
+
+    /// The step of a macro tile for a range of k.
     fn kc_step(
         &self,
         slice: usize,
         (rows, cols): (Range<usize>, Range<usize>),
         k_range: Range<usize>,
+        k_groups_before: usize,
     ) -> KcStep<T::Acc> {
         let Product { sizes: [.., k], alpha, beta, .. } = *self.product;
         let BlockingPlan { in_place, slices, kc, .. } = *self.plan;
@@ -191,12 +323,12 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 self.product.c.submatrix(self.rows.start, self.cols.start);
             (alpha, beta, MatrixPtr { start: start.cast(), batch_stride, row_stride, col_stride: 1 })
         } else {
-            let start = self.scratch[2].at(slice * self.rows.len() * width);
+            let start = self.scratch[3].at(slice * self.rows.len() * width);
             (T::Acc::ONE, T::Acc::ZERO, MatrixPtr { start, batch_stride: 0, row_stride: width as isize, col_stride: 1 })
         };
         let last = k_range.end == k && slices == 1;
         let scale = [alpha, if first { beta } else { T::Acc::ONE }];
-        KcStep { rows, cols, k_range, scale, accumulators, last }
+        KcStep { rows, cols, k_range, k_groups_before, scale, accumulators, last }
     }
 
     /// Adds the multiply-adds of a step to the progress.
@@ -227,25 +359,26 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     /// # Safety
     /// As for [`Product::run`], for this step.
     unsafe fn macro_kernel(&self, worker: usize, step: &KcStep<T::Acc>) {
-        let &KcStep { ref rows, ref cols, ref k_range, scale: [alpha, beta], accumulators: c, last } = step;
+        let &KcStep { ref rows, ref cols, ref k_range, k_groups_before, scale: [alpha, beta], accumulators: c, last } =
+            step;
         let (&MicroKernel { vector_len, tile: [mr, nr], select_packed, .. }, product) = (self.kernel, self.product);
         let k_groups = self.kernel.k_groups(k_range.len());
         let (max_cols, max_k_groups) =
             (product.sizes[1].min(self.plan.block[1]), self.kernel.k_groups(self.plan.kc.min(product.sizes[2])));
         let b_panels =
-            self.scratch[1].at(worker * self.plan.packed_lanes_per_worker(self.kernel, max_cols) * max_k_groups);
-        let b_cols = if self.plan.prepacked { 0 } else { self.plan.widest_task(self.kernel, max_cols) };
+            self.scratch[2].at(worker * self.plan.packed_lanes_per_worker(self.kernel, max_cols) * max_k_groups);
         // Two micro-panels of A, the current and the next, follow the packed columns of B.
-        let a_panels = b_panels.wrapping_add(b_cols * max_k_groups);
+        let a_panels = b_panels.wrapping_add(self.plan.packed_cols_per_worker(self.kernel, max_cols) * max_k_groups);
         let packed_b = product.packed_b.filter(|_| self.plan.prepacked);
         let panel = |of: &Range<usize>| match packed_b {
             Some(all) => {
                 all.at(panel_offset(self.kernel, product.sizes[1], k_range.start, self.cols.start + of.start, k_groups))
             }
+            None if self.plan.grid.shared_b => self.shared_panel(of, k_groups_before, k_groups),
             None => b_panels.wrapping_add((of.start - cols.start) * k_groups),
         };
-        if packed_b.is_none() {
-            self.pack_b(cols, k_range.clone(), b_panels);
+        if packed_b.is_none() && !self.plan.grid.shared_b {
+            self.pack_b(cols, k_range.clone(), k_range.clone(), b_panels);
         }
         (self.kernel.setup)();
         let tiles_per_row = cols.len().div_ceil(nr);
@@ -254,15 +387,15 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         for (i, tile_rows) in chunks(rows.clone(), mr).enumerate() {
             let a_panel = |i: usize| a_panels.wrapping_add(i % 2 * mr * k_groups);
             let (a, a_row_stride, a_k_stride) =
-                self.micro_panel(tile_rows.clone(), k_range.clone(), rows_already_packed, a_panel(i));
+                self.micro_panel(tile_rows.clone(), step, rows_already_packed, a_panel(i));
             // SAFETY: these rows are in A, or in packed A.
             let compensation =
                 self.kernel.compensation.map(|f| unsafe { f(a, a_row_stride, tile_rows.len(), k_groups) });
             let next = (tile_rows.end..rows.end.min(tile_rows.end + mr), a_panel(i + 1));
             rows_already_packed = 0;
             let c = if self.plan.row_strips {
-                let strip_width = self.plan.widest_task(self.kernel, self.cols.len());
-                let strip = self.scratch[2].at(worker * mr * strip_width);
+                let strip_width = self.plan.widest_tile(self.kernel, self.cols.len());
+                let strip = self.scratch[3].at(worker * mr * strip_width);
                 // Where row 0 and column 0 of the block would be, possibly outside the scratch.
                 // Only elements of the strip are accessed.
                 let start = strip.wrapping_sub(tile_rows.start * strip_width + cols.start);
@@ -304,42 +437,43 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         self.count_work(step);
     }
 
-    /// Packs columns of B for a range of k.
-    fn pack_b(&self, cols: &Range<usize>, k_range: Range<usize>, to: *mut T::Acc) {
-        let MicroKernel { vector_len, tile: [_, nr], k_pack, k_unit, pack: [_, pack], .. } = *self.kernel;
+    /// Packs columns of B for a piece of a KC step. `to` holds the panels of the whole step.
+    fn pack_b(&self, cols: &Range<usize>, k_range: Range<usize>, piece: Range<usize>, to: *mut T::Acc) {
+        let MicroKernel { vector_len, tile: [_, nr], k_pack, pack: [_, pack], .. } = *self.kernel;
         let k_groups = self.kernel.k_groups(k_range.len());
         // A few rows of B at a time, across all panels: neighbors in memory are read together.
-        for k in chunks(k_range.clone(), k_pack * k_unit.next_multiple_of(8)) {
+        for k in chunks(piece, self.pack_unit()) {
             let done = (k.start - k_range.start) / k_pack;
             for of in chunks(cols.clone(), nr) {
                 let from = self.cols.start + of.start..self.cols.start + of.end;
                 let width = of.len().next_multiple_of(vector_len);
                 let to = to.wrapping_add((of.start - cols.start) * k_groups + done * width);
-                // SAFETY: these columns are in the matrix. The scratch of a worker holds a task,
-                // and panels are disjoint.
+                // SAFETY: these columns are in the matrix. The scratch holds them, and the panels
+                // and pieces of other threads are disjoint.
                 unsafe { pack(self.product.b, from, k.clone(), width, to) };
             }
         }
     }
 
-    /// A micro-panel of A for a range of k: its address, and its strides along rows and along k.
+    /// A micro-panel of A for a KC step: its address, and its strides along rows and along k.
     ///
     /// For a micro-kernel that reads padded A, unpacked rows are packed to `dest` first, except for
     /// the `rows_already_packed` of [`OverlappedPacking`].
     fn micro_panel(
         &self,
         rows: Range<usize>,
-        k_range: Range<usize>,
+        step: &KcStep<T::Acc>,
         rows_already_packed: usize,
         dest: *mut T::Acc,
     ) -> (*const T::Acc, isize, isize) {
+        let k_range = step.k_range.clone();
         let MicroKernel { padded_a, pack: [pack, _], .. } = *self.kernel;
         let (a, k_groups) = (self.product.a, self.kernel.k_groups(k_range.len()));
         let [row_stride, k_stride] = a.strides();
         let rows_of_a = self.rows.start + rows.start..self.rows.start + rows.end;
         let packed_row_stride = (k_groups * size_of::<T::Acc>()) as isize;
         if self.plan.packed[0] {
-            (self.scratch[0].at(rows.start * k_groups), packed_row_stride, 1)
+            (self.packed_a(&rows, step.k_groups_before, k_groups), packed_row_stride, 1)
         } else if !padded_a {
             let first = a.at(rows_of_a.start, k_range.start).cast();
             (first, row_stride.wrapping_mul(size_of::<T>() as isize), k_stride)
@@ -387,7 +521,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     /// # Safety
     /// As for [`Product::run`], for this step.
     unsafe fn macro_kernel_unpacked(&self, step: &KcStep<T::Acc>) {
-        let &KcStep { ref rows, ref cols, ref k_range, scale: [alpha, beta], accumulators: c, last } = step;
+        let &KcStep { ref rows, ref cols, ref k_range, scale: [alpha, beta], accumulators: c, last, .. } = step;
         let (&MicroKernel { vector_len, max_rows, select_packed, select_unpacked, .. }, product) =
             (self.kernel, self.product);
         let select = select_unpacked.unwrap_or(select_packed);
@@ -489,6 +623,12 @@ pub unsafe fn scale_c<T: CpuElement>(
     }
 }
 
+/// Micro-panels of A that are packed at a time.
+const MICRO_PANELS: usize = 8;
+/// Chunks of packing per thread: enough that no thread waits long for the last.
+const PACK_CHUNKS: usize = 2;
+/// Chunks per thread that add slices.
+const ADD_CHUNKS: usize = 2;
 /// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
 const MIN_TILE_ROWS: usize = 6;
 /// Elements that the epilogue processes at a time.

@@ -1,218 +1,544 @@
-//! `parallel_for` over the rayon pool of the caller.
+//! `parallel_phases`: the threads of a product.
 //!
-//! A caller outside the pool opens a *job*, which workers of the global pool join. After a job a
-//! worker spins for a moment before it parks: products often follow one another, and waking a
-//! thread takes longer than a small product. While it spins, it runs other work of the pool.
+//! A *job* is a list of phases, and a phase a number of chunks. A thread claims a chunk, runs it,
+//! and claims the next. When no chunk of the phase is left, it waits for the chunks that others
+//! have claimed, and goes on to the next phase. So a job waits only for threads that have arrived,
+//! and a late or slow thread runs fewer chunks.
 //!
-//! A caller inside a pool, or one that finds another job open, uses a rayon scope instead.
+//! A caller outside of rayon's pools publishes its job to *workers*, threads of this module, one
+//! slot each. It takes part, withdraws the job from workers that have not taken it, and waits for
+//! those that have. A worker that is out of work spins for a moment before it parks: products often
+//! follow one another, and waking a thread takes longer than a small product. Woken workers wake
+//! others, since each wake-up takes the waker a few microseconds.
+//!
+//! A caller inside a rayon pool leaves the scheduling to rayon.
 
 use std::any::Any;
-use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
 
 use tegula_core::threads;
 
 /// Time that a worker spins before it parks.
 const SPIN_TIME: Duration = Duration::from_micros(200);
+/// Spins between two looks at the clock.
+const SPINS: usize = 64;
+/// Workers that a thread wakes.
+const FAN_OUT: usize = 2;
+/// Most workers of the process.
+const MAX_WORKERS: usize = 255;
+/// Most lanes of a job; more threads share them.
+const MAX_LANES: usize = 64;
 
-/// Runs `work(worker, task)` once for each task, on up to `threads` threads of the current pool.
+/// Runs `work(worker, phase, chunk)` once for each chunk of each phase, on up to `threads` threads:
+/// those of the current rayon pool, else the caller and some of the first `workers` of this module.
 ///
-/// The caller is worker 0; worker numbers are below `threads`.
-///
-/// Scheduling is dynamic: a thread takes the next task when it has finished one, so a late or slow
-/// thread runs fewer. If the other threads are busy, the caller runs all tasks.
-pub fn parallel_for(threads: usize, tasks: usize, work: impl Fn(usize, usize) + Sync) {
-    let next = AtomicUsize::new(0);
-    let run_worker = |worker: usize| {
-        loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                return;
-            }
-            work(worker, task);
-        }
-    };
-    let threads = threads.min(tasks);
+/// The caller is worker 0; worker numbers are below `threads`. A phase begins when all chunks of
+/// the phases before it are complete. Each thread prefers a range of chunks, the same in every job,
+/// whose operands its cache may still hold. Then it takes chunks from the ranges of others.
+pub fn parallel_phases(
+    threads: usize,
+    workers: usize,
+    phases: usize,
+    chunks: impl Fn(usize) -> usize + Sync,
+    work: impl Fn(usize, usize, usize) + Sync,
+) {
+    let threads = threads.min((0..phases).map(&chunks).max().unwrap_or(0));
     // With one thread rayon is not used, and its pool may not exist.
-    if threads < 2 || threads::count() < 2 {
-        return (0..tasks).for_each(|task| work(0, task));
+    if threads < 2 || workers == 0 {
+        return (0..phases).for_each(|phase| (0..chunks(phase)).for_each(|chunk| work(0, phase, chunk)));
     }
-    if rayon::current_thread_index().is_none()
-        && let Some(job) = Job::open(threads, &run_worker)
-    {
-        run_worker(0);
-        return job.wait();
+    let mut job = Job::new(threads, phases, &chunks, &work);
+    if rayon::current_thread_index().is_some() {
+        return rayon::in_place_scope(|scope| {
+            for worker in 1..threads {
+                let job = &job;
+                scope.spawn(move |_| job.claims(worker).for_each(|(phase, chunk)| (job.work)(worker, phase, chunk)));
+            }
+            job.claims(0).for_each(|(phase, chunk)| work(0, phase, chunk));
+        });
     }
-    rayon::in_place_scope(|scope| {
-        for worker in 1..threads {
-            let run_worker = &run_worker;
-            scope.spawn(move |_| run_worker(worker));
-        }
-        run_worker(0);
-    });
+    let helpers = job.recruit(workers);
+    let published = job.publish(helpers);
+    job.claims(0).for_each(|(phase, chunk)| work(0, phase, chunk));
+    drop(published);
+    if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        resume_unwind(panic);
+    }
 }
 
-/// The open job, which workers of the global pool may join; at most one.
-static OPEN_JOB: Mutex<Option<Arc<Job>>> = Mutex::new(None);
-/// Number of jobs opened so far.
-static JOB_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Workers that spin, run a job, or have been spawned: at most the helpers of a job. Where no
-/// processor is free, one more worker would only preempt another.
-static ACTIVE_WORKERS: AtomicUsize = AtomicUsize::new(0);
+/// The workers that the number of threads allows.
+pub fn workers() -> usize {
+    threads::count() - 1
+}
 
-/// A function that several threads run at once, each with its own worker number.
-struct Job {
-    work: *const (dyn Fn(usize) + Sync),
-    /// The maximum number of workers that join the caller.
-    max_helpers: usize,
-    /// Workers that have joined.
-    joined: AtomicUsize,
-    /// Joined workers that have finished.
+/// Threads that a product may use now: those of the current pool that no other product uses.
+pub fn available() -> usize {
+    let count = threads::count();
+    if rayon::current_thread_index().is_some() {
+        return count;
+    }
+    count.saturating_sub(ACTIVE.load(Ordering::Relaxed)).max(1)
+}
+
+/// Threads that run jobs: their callers, and the workers to which they were published.
+static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// The chunks of the current phase that one thread prefers.
+#[repr(align(64))]
+struct Lane(
+    /// The phase (upper half), and the chunks of it that have been claimed (lower half).
+    AtomicU64,
+);
+
+/// Phases of chunks that several threads run at once.
+struct Job<'a> {
+    lanes: [Lane; MAX_LANES],
+    lane_count: usize,
+    phases: usize,
+    /// The number of chunks of a phase.
+    chunks: &'a (dyn Fn(usize) -> usize + Sync),
+    /// Runs a chunk: worker, phase, chunk.
+    work: &'a (dyn Fn(usize, usize, usize) + Sync),
+    /// Complete chunks of all phases.
     finished: AtomicUsize,
+    /// Whether a chunk has panicked: no other chunk begins.
+    failed: AtomicBool,
     /// The panic of a worker.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Slots of the workers to which the job is published.
+    recruits: [u8; MAX_WORKERS],
+    recruit_count: usize,
+    /// Recruits that need no waking, or have been woken.
+    woken: AtomicUsize,
+    /// Recruits that may still run the job.
+    pending: AtomicUsize,
 }
 
-// SAFETY: the function is `Sync`, and `JobGuard` waits for all workers that joined.
-unsafe impl Send for Job {}
-// SAFETY: as above.
-unsafe impl Sync for Job {}
-
-/// The open job of a caller. Dropping it closes the job and waits for the workers that joined.
-struct JobGuard<'a> {
-    job: Arc<Job>,
-    work: PhantomData<&'a dyn Fn(usize)>,
-}
-
-impl Drop for JobGuard<'_> {
-    fn drop(&mut self) {
-        *open_job() = None;
-        let mut spins = 0;
-        while self.job.finished.load(Ordering::Acquire) < self.job.joined.load(Ordering::Acquire) {
-            spins += 1;
-            if spins % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
-        }
-    }
-}
-
-impl JobGuard<'_> {
-    /// Waits for the workers that joined, and resumes the panic of one.
-    fn wait(self) {
-        let job = self.job.clone();
-        drop(self);
-        if let Some(panic) = job.panic.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            resume_unwind(panic);
-        }
-    }
-}
-
-fn open_job() -> MutexGuard<'static, Option<Arc<Job>>> {
-    OPEN_JOB.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Job {
-    /// Opens a job and spawns workers for it. `None` where another job is open.
-    fn open(threads: usize, work: &(dyn Fn(usize) + Sync)) -> Option<JobGuard<'_>> {
-        // SAFETY: only the lifetime changes. `JobGuard` borrows the function; no thread calls it
-        // after the drop.
-        let work: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
-        let max_helpers = threads - 1;
-        let job = Arc::new(Job {
+impl<'a> Job<'a> {
+    fn new(
+        threads: usize,
+        phases: usize,
+        chunks: &'a (dyn Fn(usize) -> usize + Sync),
+        work: &'a (dyn Fn(usize, usize, usize) + Sync),
+    ) -> Self {
+        Job {
+            lanes: [const { Lane(AtomicU64::new(0)) }; MAX_LANES],
+            lane_count: threads.min(MAX_LANES),
+            phases,
+            chunks,
             work,
-            max_helpers,
-            joined: AtomicUsize::new(0),
             finished: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
             panic: Mutex::new(None),
-        });
-        {
-            let mut open = open_job();
-            if open.is_some() {
-                return None;
-            }
-            *open = Some(job.clone());
+            recruits: [0; MAX_WORKERS],
+            recruit_count: threads - 1,
+            woken: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
         }
-        // The guard closes the job also where a spawn panics.
-        let job = JobGuard { job, work: PhantomData };
-        JOB_COUNT.fetch_add(1, Ordering::Release);
-        // No more workers than helpers: where a spawn takes longer than the spin time, workers
-        // would park as fast as others are spawned.
-        for _ in 0..max_helpers {
-            let add_one = |active| (active < max_helpers).then_some(active + 1);
-            if ACTIVE_WORKERS.fetch_update(Ordering::AcqRel, Ordering::Acquire, add_one).is_err() {
-                break;
-            }
-            rayon::spawn(run_worker_loop);
-        }
-        Some(job)
     }
 
-    /// Joins the open job, unless it has all its helpers, and runs it.
-    fn join_open() {
-        let (job, helper) = {
-            let open = open_job();
-            let Some(job) = open.as_ref() else { return };
-            let helper = job.joined.load(Ordering::Relaxed);
-            if helper == job.max_helpers {
-                return;
-            }
-            job.joined.store(helper + 1, Ordering::Release);
-            (job.clone(), helper)
+    /// The chunks that a thread claims.
+    fn claims(&self, worker: usize) -> Claims<'_, 'a> {
+        Claims { job: self, worker, phase: 0, lanes: 0, claimed: 0, total: 0 }
+    }
+
+    /// Claims the next chunk of a lane in a phase.
+    fn claim(&self, phase: usize, lane: usize, chunks: usize) -> Option<usize> {
+        let at = |lane: usize| lane * chunks / self.lane_count;
+        let (start, end) = (at(lane), at(lane + 1));
+        let claimed = |state: u64| match (state >> 32).cmp(&(phase as u64)) {
+            std::cmp::Ordering::Less => Some(0),
+            std::cmp::Ordering::Equal => Some(state as u32 as usize),
+            std::cmp::Ordering::Greater => None,
         };
-        // SAFETY: the guard waits for every worker that has joined.
-        let work = unsafe { &*job.work };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(helper + 1))) {
-            *job.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+        let next = |state| {
+            let claimed = claimed(state).filter(|&claimed| claimed < end - start)?;
+            Some((phase as u64) << 32 | (claimed as u64 + 1))
+        };
+        if self.failed.load(Ordering::Relaxed) {
+            return None;
         }
-        job.finished.fetch_add(1, Ordering::Release);
+        let before = self.lanes[lane].0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        claimed(before).map(|claimed| start + claimed)
+    }
+
+    /// Waits until `total` chunks are complete; false after a panic. All have been claimed.
+    fn wait_for_chunks(&self, total: usize) -> bool {
+        spin_until(|| self.finished.load(Ordering::Acquire) >= total || self.failed.load(Ordering::Relaxed));
+        !self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Reserves free workers, of the first `workers`. Returns how many there should be.
+    fn recruit(&mut self, workers: usize) -> usize {
+        let (workers, mut helpers) = (workers.min(MAX_WORKERS), 0);
+        // With the threads of other jobs there are at most as many as the pool has.
+        _ = ACTIVE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
+            helpers = self.recruit_count.min(workers.saturating_sub(active));
+            Some(active + 1 + helpers)
+        });
+        self.recruit_count = 0;
+        for (index, worker) in WORKERS.iter().enumerate().take(workers) {
+            if self.recruit_count < helpers && worker.reserve(index) {
+                self.recruits[self.recruit_count] = index as u8;
+                self.recruit_count += 1;
+            }
+        }
+        self.pending = AtomicUsize::new(self.recruit_count);
+        helpers
+    }
+
+    /// Publishes the job to its recruits, and wakes some of those that are parked.
+    fn publish(&self, helpers: usize) -> JobGuard<'_, 'a> {
+        let guard = JobGuard { job: self, active: 1 + helpers };
+        for (i, worker) in self.recruits().enumerate() {
+            worker.publish(self, i + 1);
+        }
+        self.wake();
+        guard
+    }
+
+    fn recruits(&self) -> impl Iterator<Item = &'static Worker> {
+        self.recruits[..self.recruit_count].iter().map(|&index| &WORKERS[usize::from(index)])
+    }
+
+    /// Wakes some of the parked recruits; those wake others.
+    fn wake(&self) {
+        let mut count = 0;
+        while count < FAN_OUT && self.woken.load(Ordering::Relaxed) < self.recruit_count {
+            let next = self.woken.fetch_add(1, Ordering::Relaxed);
+            count += usize::from(self.recruits().nth(next).is_some_and(Worker::unpark));
+        }
+    }
+
+    /// Runs the job as a worker.
+    fn help(&self, worker: usize) {
+        self.wake();
+        let run = || self.claims(worker).for_each(|(phase, chunk)| (self.work)(worker, phase, chunk));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);
+        }
     }
 }
 
-/// The loop of a worker of the global pool: joins jobs until none has been opened for the spin
-/// time.
-fn run_worker_loop() {
-    let mut seen = JOB_COUNT.load(Ordering::Acquire);
-    Job::join_open();
-    let mut since = Instant::now();
-    while since.elapsed() < SPIN_TIME {
-        let count = JOB_COUNT.load(Ordering::Acquire);
-        if count != seen {
-            seen = count;
-            Job::join_open();
-            since = Instant::now();
-        } else if rayon::yield_now() != Some(rayon::Yield::Executed) {
-            (0..16).for_each(|_| std::hint::spin_loop());
-        }
-    }
-    ACTIVE_WORKERS.fetch_sub(1, Ordering::AcqRel);
-    // A job that was opened in between has counted this worker as active, so it may have spawned
-    // none.
-    Job::join_open();
+/// The chunks of all phases in turn that a thread claims, each when it has run the one before.
+///
+/// Dropping it before its end, as by a panic, marks the job as failed.
+struct Claims<'a, 'b> {
+    job: &'a Job<'b>,
+    worker: usize,
+    phase: usize,
+    /// Lanes of the phase without chunks left, from the thread's own lane on.
+    lanes: usize,
+    /// Chunks of the phase that the thread has claimed.
+    claimed: usize,
+    /// Chunks of the phases before.
+    total: usize,
 }
 
+impl Iterator for Claims<'_, '_> {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let job = self.job;
+        while self.phase < job.phases {
+            let chunks = (job.chunks)(self.phase);
+            while self.lanes < job.lane_count {
+                let lane = (self.worker + self.lanes) % job.lane_count;
+                if let Some(chunk) = job.claim(self.phase, lane, chunks) {
+                    self.claimed += 1;
+                    return Some((self.phase, chunk));
+                }
+                self.lanes += 1;
+            }
+            self.total += chunks;
+            job.finished.fetch_add(self.claimed, Ordering::AcqRel);
+            if self.phase + 1 < job.phases && !job.wait_for_chunks(self.total) {
+                self.phase = job.phases;
+            } else {
+                self.phase += 1;
+                (self.lanes, self.claimed) = (0, 0);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Claims<'_, '_> {
+    fn drop(&mut self) {
+        if self.phase < self.job.phases {
+            self.job.failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The published job of a caller. Dropping it withdraws the job, and waits for the workers that
+/// have taken it.
+struct JobGuard<'a, 'b> {
+    job: &'a Job<'b>,
+    /// Threads that the job has added to `ACTIVE`.
+    active: usize,
+}
+
+impl Drop for JobGuard<'_, '_> {
+    fn drop(&mut self) {
+        let withdrawn = self.job.recruits().filter(|worker| worker.withdraw(self.job)).count();
+        self.job.pending.fetch_sub(withdrawn, Ordering::Relaxed);
+        spin_until(|| self.job.pending.load(Ordering::Acquire) == 0);
+        ACTIVE.fetch_sub(self.active, Ordering::Relaxed);
+    }
+}
+
+/// Spins until the condition holds. Yields now and then, since the thread that it waits for may
+/// need this processor.
+fn spin_until(condition: impl Fn() -> bool) {
+    let mut spins = 0usize;
+    while !condition() {
+        spins += 1;
+        if spins.is_multiple_of(4 * SPINS) { thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
+
+/// A worker thread: what others tell it. Threads start when the first job needs them.
+#[repr(align(128))]
+struct Worker {
+    /// The job to run: null for none, [`reserved`], or [`taken`].
+    job: AtomicPtr<Job<'static>>,
+    /// Its worker number in that job.
+    number: AtomicUsize,
+    /// Whether it is parked, or about to park.
+    parked: AtomicBool,
+    state: AtomicU8,
+    thread: OnceLock<Thread>,
+}
+
+/// States of a worker.
+const NOT_STARTED: u8 = 0;
+const STARTED: u8 = 1;
+/// The system refused to start it.
+const REFUSED: u8 = 2;
+
+static WORKERS: [Worker; MAX_WORKERS] = [const {
+    Worker {
+        job: AtomicPtr::new(null_mut()),
+        number: AtomicUsize::new(0),
+        parked: AtomicBool::new(false),
+        state: AtomicU8::new(NOT_STARTED),
+        thread: OnceLock::new(),
+    }
+}; MAX_WORKERS];
+
+/// The mark of a worker to which a job will be published.
+fn reserved() -> *mut Job<'static> {
+    without_provenance_mut(1)
+}
+
+/// The mark of a worker that runs a job.
+fn taken() -> *mut Job<'static> {
+    without_provenance_mut(2)
+}
+
+impl Worker {
+    /// Reserves the worker, if it is free, for a job. Starts its thread at first.
+    fn reserve(&'static self, index: usize) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        if state == REFUSED || !self.job.load(Ordering::Relaxed).is_null() {
+            return false;
+        }
+        if self.job.compare_exchange(null_mut(), reserved(), Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        // The state changes only while the worker is reserved.
+        if self.state.load(Ordering::Relaxed) == NOT_STARTED {
+            let started = threads::spawn(Builder::new().name(format!("tegula-{index}")), || self.run());
+            self.state.store(if started { STARTED } else { REFUSED }, Ordering::Relaxed);
+            if !started {
+                self.job.store(null_mut(), Ordering::Release);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Publishes a job to the reserved worker.
+    fn publish(&self, job: &Job<'_>, number: usize) {
+        self.number.store(number, Ordering::Relaxed);
+        // Only the lifetime changes: the worker does not touch the job after the drop of
+        // `JobGuard`.
+        let job = std::ptr::from_ref(job).cast_mut().cast();
+        // In one order with `parked`: either this thread sees that the worker parks, or that sees
+        // the job.
+        self.job.store(job, Ordering::SeqCst);
+    }
+
+    /// Withdraws a job that the worker has not taken.
+    fn withdraw(&self, job: &Job<'_>) -> bool {
+        let job = std::ptr::from_ref(job).cast_mut().cast();
+        self.job.compare_exchange(job, null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Wakes the worker, if it is parked.
+    fn unpark(&self) -> bool {
+        let parked = self.parked.load(Ordering::SeqCst);
+        if let Some(thread) = self.thread.get().filter(|_| parked) {
+            thread.unpark();
+        }
+        parked
+    }
+
+    /// The loop of the thread.
+    fn run(&self) {
+        _ = self.thread.set(thread::current());
+        loop {
+            let job = self.wait_for_job();
+            if self.job.compare_exchange(job, taken(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                // SAFETY: the job was published here, and `JobGuard` waits for workers that have
+                // taken it.
+                let job = unsafe { &*job };
+                job.help(self.number.load(Ordering::Relaxed));
+                // Before the caller is released, which may publish its next job.
+                self.job.store(null_mut(), Ordering::Release);
+                job.pending.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Waits until a job is published.
+    fn wait_for_job(&self) -> *mut Job<'static> {
+        let published = || {
+            let job = self.job.load(Ordering::SeqCst);
+            (!job.is_null() && job != reserved()).then_some(job)
+        };
+        let start = Instant::now();
+        loop {
+            for _ in 0..SPINS {
+                if let Some(job) = published() {
+                    return job;
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > SPIN_TIME {
+                self.parked.store(true, Ordering::SeqCst);
+                if published().is_none() {
+                    thread::park();
+                }
+                self.parked.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Repetitions of a test; fewer under Miri.
     const TIMES: usize = if cfg!(miri) { 2 } else { 50 };
+    /// Workers, also where the machine has fewer processors.
+    const TEST_WORKERS: usize = if cfg!(miri) { 2 } else { 7 };
 
     #[test]
     fn tasks_run_once_each() {
         for (threads, tasks) in [(1, 0), (1, 5), (4, 0), (4, 3), (3, 100)] {
             for _ in 0..TIMES {
                 let done = Mutex::new(Vec::new());
-                parallel_for(threads, tasks, |worker, task| {
-                    assert!(worker < threads);
-                    done.lock().unwrap().push(task);
-                });
+                parallel_phases(
+                    threads,
+                    TEST_WORKERS,
+                    1,
+                    |_| tasks,
+                    |worker, _, task| {
+                        assert!(worker < threads);
+                        done.lock().unwrap().push(task);
+                    },
+                );
                 let mut done = done.into_inner().unwrap();
                 done.sort_unstable();
                 assert!(done.into_iter().eq(0..tasks));
             }
         }
+    }
+
+    /// Each chunk sees all chunks of the phases before it, written without atomics.
+    fn check_phases(threads: usize, each: [usize; 4]) {
+        struct Cells(Vec<std::cell::UnsafeCell<usize>>);
+        // SAFETY: a chunk writes its own cell, and reads those of complete phases.
+        unsafe impl Sync for Cells {}
+        impl Cells {
+            fn at(&self, phase: usize, chunk: usize) -> *mut usize {
+                self.0[phase * 100 + chunk].get()
+            }
+        }
+        let cells = Cells((0..400).map(|_| 0.into()).collect());
+        parallel_phases(
+            threads,
+            TEST_WORKERS,
+            each.len(),
+            |phase| each[phase],
+            |worker, phase, chunk| {
+                assert!(worker < threads);
+                // SAFETY: as above.
+                unsafe {
+                    let before = (0..phase).flat_map(|phase| (0..each[phase]).map(move |chunk| (phase, chunk)));
+                    assert!(before.into_iter().all(|(phase, chunk)| *cells.at(phase, chunk) == 1), "{phase} {chunk}");
+                    *cells.at(phase, chunk) += 1;
+                }
+            },
+        );
+        let done: usize = cells.0.into_iter().map(std::cell::UnsafeCell::into_inner).sum();
+        assert_eq!(done, each.iter().sum());
+    }
+
+    #[test]
+    fn phases_begin_when_those_before_are_complete() {
+        for _ in 0..TIMES {
+            for each in [[1, 1, 1, 1], [9, 0, 3, 20], [100, 100, 1, 100]] {
+                check_phases(3, each);
+                check_phases(TEST_WORKERS + 3, each);
+            }
+        }
+    }
+
+    #[test]
+    fn phases_of_callers_on_several_threads_are_complete() {
+        std::thread::scope(|scope| {
+            for _ in 0..16usize.min(2 * TIMES) {
+                scope.spawn(|| (0..TIMES).for_each(|_| check_phases(8, [20, 3, 9, 1])));
+            }
+        });
+    }
+
+    #[test]
+    fn phases_in_a_rayon_pool_are_complete() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let sum = AtomicUsize::new(0);
+        for _ in 0..TIMES {
+            pool.install(|| {
+                parallel_phases(
+                    3,
+                    2,
+                    3,
+                    |_| 10,
+                    |_, phase, chunk| {
+                        let before = sum.fetch_add(chunk, Ordering::Relaxed);
+                        assert!(before % 135 >= 45 * phase);
+                    },
+                );
+            });
+        }
+        assert_eq!(sum.into_inner(), TIMES * 135);
+    }
+
+    /// The caller does not wait for workers that do not arrive.
+    #[test]
+    fn job_without_workers_runs_on_the_caller() {
+        let count = AtomicUsize::new(0);
+        let work = |worker, _, _| _ = count.fetch_add(1 + 100 * worker, Ordering::Relaxed);
+        parallel_phases(4, 0, 3, |_| 5, work);
+        assert_eq!(count.into_inner(), 15);
     }
 
     #[test]
@@ -223,7 +549,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..2 * TIMES {
-                        parallel_for(3, 10, |_, task| _ = sum.fetch_add(task, Ordering::Relaxed));
+                        parallel_phases(3, 3, 1, |_| 10, |_, _, task| _ = sum.fetch_add(task, Ordering::Relaxed));
                     }
                 });
             }
@@ -233,13 +559,36 @@ mod tests {
 
     #[test]
     fn panic_of_a_worker_reaches_the_caller() {
-        let caught = catch_unwind(|| {
-            parallel_for(3, 50, |_, task| {
-                std::thread::sleep(Duration::from_micros(100));
-                assert!(task != 40, "injected");
+        for panicking in [0, 3, 40] {
+            let caught = catch_unwind(|| {
+                parallel_phases(
+                    3,
+                    TEST_WORKERS,
+                    2,
+                    |_| 50,
+                    |_, phase, task| {
+                        thread::sleep(Duration::from_micros(100));
+                        assert!(phase != 0 || task != panicking, "injected");
+                    },
+                );
             });
-        });
-        assert!(caught.is_err());
-        parallel_for(3, 5, |_, _| ());
+            assert!(caught.is_err());
+        }
+        check_phases(3, [5; 4]);
+    }
+
+    /// No worker keeps a processor busy between jobs.
+    #[test]
+    #[cfg_attr(miri, ignore = "measures time")]
+    fn workers_park_after_a_moment() {
+        for _ in 0..5 {
+            check_phases(TEST_WORKERS + 1, [20; 4]);
+            thread::sleep(Duration::from_millis(20));
+            let parked = |worker: &&Worker| worker.parked.load(Ordering::SeqCst);
+            if WORKERS.iter().filter(|worker| worker.thread.get().is_some()).all(|worker| parked(&worker)) {
+                return;
+            }
+        }
+        panic!("workers spin while no job runs");
     }
 }

@@ -81,7 +81,7 @@ fn call_path(n: usize) -> Vec<String> {
 
 #[test]
 fn path_from_matmul_to_the_micro_kernel_is_eight_functions() {
-    let all = ["micro_kernel", "macro_kernel", "parallel_for", "run", "run", "gemm_with_options", "run", "matmul"];
+    let all = ["micro_kernel", "macro_kernel", "parallel_phases", "run", "run", "gemm_with_options", "run", "matmul"];
     let small = ["micro_kernel", "macro_kernel_unpacked", "run", "run", "gemm_with_options", "run", "matmul"];
     // Outside a rayon pool the global thread pool shares the work; a pool of one thread runs it
     // alone.

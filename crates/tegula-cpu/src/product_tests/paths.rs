@@ -9,9 +9,10 @@ type Case = (usize, [usize; 3], [bool; 3]);
 /// Cases for every blocking plan.
 ///
 /// In order: many full micro-tiles, B transposed, few rows, one row, one column, slices of a long
-/// k. Then a short k, distant columns of A, transposed C, several blocks, and many small products.
+/// k. Then a short k, distant columns of A, transposed C, several blocks, several rounds of
+/// packing, and many small products.
 /// Accumulators of 16-bit types are in strips, or in a workspace.
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     (1, [331, 331, 331], [false, false, false]),
     (1, [331, 329, 200], [false, true, false]),
     (1, [7, 1031, 700], [false, false, false]),
@@ -22,6 +23,7 @@ const CASES: [Case; 11] = [
     (1, [700, 331, 40], [true, false, false]),
     (1, [300, 310, 70], [false, false, true]),
     (1, [5, 4001, 300], [false, true, false]),
+    (1, [250, 1500, 1100], [true, false, false]),
     (40, [41, 43, 37], [false, false, false]),
 ];
 
@@ -35,7 +37,7 @@ fn layouts((batches, [m, n, k], transposed): Case) -> [(Layout, usize); 3] {
 #[test]
 #[cfg_attr(miri, ignore = "takes hours")]
 fn bits_are_independent_of_the_number_of_threads() {
-    fn one<T: Element>(case: Case) {
+    fn one<T: Element>(case: Case, pools: &[rayon::ThreadPool]) {
         let (random, [(a, a_len), (b, b_len), (c, c_len)]) = (&mut Random(3), layouts(case));
         let (a_data, b_data, before) = (random.vec::<T>(a_len), random.vec::<T>(b_len), random.vec::<T::Out>(c_len));
         let (a, b) = (View::strided(&a_data, a).unwrap(), View::strided(&b_data, b).unwrap());
@@ -48,17 +50,22 @@ fn bits_are_independent_of_the_number_of_threads() {
                     gemm_with_options::<T>(isa, alpha, a, b, beta, c, EpilogueOperands::default(), None, None).unwrap();
                     after.into_iter().map(Scalar::to_bits).collect::<Vec<_>>()
                 };
-                let on =
-                    |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(product);
-                let alone = on(1);
-                assert!([2, 3, 7].into_iter().all(|threads| on(threads) == alone), "{isa} {} {case:?}", T::TYPE);
+                let alone = pools[0].install(product);
+                for pool in &pools[1..] {
+                    let threads = pool.current_num_threads();
+                    assert!(pool.install(product) == alone, "{isa} {} {case:?} on {threads} threads", T::TYPE);
+                }
                 // A caller outside the pool, whose workers spin and park.
                 assert!(product() == alone, "{isa} {} {case:?} from outside", T::TYPE);
             }
         }
     }
+    let pools: Vec<_> = [1, 2, 3, 7, 16, 64]
+        .into_iter()
+        .map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap())
+        .collect();
     for case in CASES {
-        for_every_type!(one, case);
+        for_every_type!(one, case, &pools);
     }
 }
 
@@ -91,14 +98,16 @@ fn cases_cover_every_blocking_plan() {
     let covered =
         |name: &str, is_one: fn(&BlockingPlan) -> bool| assert!(plans.iter().any(is_one), "no case is {name}");
     covered("unblocked", BlockingPlan::is_unblocked);
-    covered("unpacked and parallel", |plan| plan.packed == [false; 2] && plan.threads > 1);
+    covered("unpacked and parallel", |plan| plan.packed == [false; 2] && plan.grid.threads > 1);
     covered("with B packed", |plan| plan.packed == [false, true]);
     covered("with A and B packed", |plan| plan.packed == [true; 2]);
     covered("sliced", |plan| plan.slices > 1);
     covered("in strips", |plan| plan.row_strips);
     covered("in place", |plan| plan.in_place && plan.packed[1]);
     covered("in a workspace", |plan| !plan.in_place && !plan.row_strips);
-    covered("split along rows", |plan| plan.task_grid[0] > 1);
-    covered("split along columns", |plan| plan.task_grid[1] > 1);
+    covered("split along rows", |plan| plan.grid.tiles[0] > 1);
+    covered("split along columns", |plan| plan.grid.tiles[1] > 1);
+    covered("with shared panels of B", |plan| plan.packed == [false, true] && plan.grid.shared_b);
+    covered("of several rounds", |plan| plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packed[0]);
     covered("of several blocks", |plan| plan.block[1] < 4001 && plan.block[1] > 3000);
 }

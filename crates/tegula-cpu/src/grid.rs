@@ -1,0 +1,224 @@
+//! The grid of a product: how threads share a block of C, by a cost model.
+//!
+//! A block of C is split into macro tiles, a grid of rows and columns, and threads claim tiles. The
+//! model predicts the time of a grid in cycles of a core: of micro-kernels with their partial
+//! micro-tiles, of reading A and B from the shared cache, of packing, of starting and joining
+//! threads, and of waiting for the last tile. Its constants are rough: grids that matter differ by
+//! more than they do.
+//!
+//! No grid affects the bits of the result.
+
+/// Cycles to start a job and to join it: between a few thousand for spinning workers, and a hundred
+/// thousand for workers parked in a virtual machine.
+const START: usize = if cfg!(miri) { 0 } else { 30_000 };
+/// The part that each thread adds. On 16 virtual Sapphire Rapids cores four threads took as long
+/// for 128³ in f32 as one.
+const START_PER_THREAD: usize = if cfg!(miri) { 0 } else { 4000 };
+/// Cycles of a barrier between packing and multiplying.
+const BARRIER: usize = 1500;
+/// The part of it that each thread adds.
+const BARRIER_PER_THREAD: usize = 100;
+/// Bytes per cycle that a core reads from the cache that cores share.
+const SHARED_BYTES: usize = 8;
+/// Bytes per cycle that a core packs.
+const PACKED_BYTES: usize = 4;
+/// Cycles of a micro-tile besides its multiplications.
+const TILE_OVERHEAD: usize = 40;
+/// A thread waits for this part of a tile at the end of a phase: cores differ in speed.
+const UNEVEN: usize = 8;
+/// Tiles per thread that are tried.
+const TILES_PER_THREAD: [usize; 4] = [1, 2, 4, 8];
+
+/// A block of C that threads are to share.
+#[derive(Clone, Copy, Debug)]
+pub struct GridProblem {
+    /// Rows and columns of the block, and packed values along k.
+    pub sizes: [usize; 3],
+    /// MR and NR.
+    pub tile: [usize; 2],
+    /// The columns of a macro tile are a multiple of this.
+    pub col_unit: usize,
+    /// Packed values along k between two updates of C.
+    pub kc: usize,
+    /// Bytes of a packed value.
+    pub value_bytes: usize,
+    /// Packed values that a core multiplies in a cycle.
+    pub rate: usize,
+    /// Whether B is to be packed, and whether threads may share its panels.
+    pub pack_b: bool,
+    pub may_share: bool,
+    /// Bytes of the L2 cache.
+    pub l2: usize,
+    /// Available threads.
+    pub threads: usize,
+}
+
+/// How threads share a block of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Threads that take part.
+    pub threads: usize,
+    /// Macro tiles, along rows and along columns.
+    pub tiles: [usize; 2],
+    /// Whether B is packed once for all threads, instead of by each tile for itself.
+    pub shared_b: bool,
+}
+
+impl Grid {
+    /// The grid of the least predicted time.
+    pub fn choose(problem: &GridProblem) -> Grid {
+        let min_cols = problem.min_col_tiles();
+        let alone = Grid { threads: 1, tiles: [1, min_cols], shared_b: false };
+        let (mut best, mut time) = (alone, problem.cycles(&alone));
+        let mut threads = problem.threads;
+        while threads > 1 {
+            let (grid, cycles) = problem.best_with(threads, min_cols);
+            // Fewer threads only save time while the work is small.
+            if best.threads > threads && cycles > time {
+                break;
+            }
+            if cycles < time {
+                (best, time) = (grid, cycles);
+            }
+            threads = threads.div_ceil(2).min(threads - 1);
+        }
+        best
+    }
+}
+
+impl GridProblem {
+    /// The best grid for a number of threads, with its time.
+    fn best_with(&self, threads: usize, min_cols: usize) -> (Grid, usize) {
+        let [max_rows, max_cols] = self.units();
+        let mut best = (Grid { threads: 1, tiles: [1, min_cols], shared_b: false }, usize::MAX);
+        for tiles in TILES_PER_THREAD.map(|each| each * threads) {
+            // For each number of rows the most columns: about 2·√tiles grids.
+            let mut cols = 1;
+            while cols <= tiles {
+                let rows = tiles / cols;
+                cols = tiles / rows;
+                let tiles = [rows.min(max_rows), cols.clamp(min_cols, max_cols.max(min_cols))];
+                for shared_b in [false, true] {
+                    let grid = Grid { threads, tiles, shared_b };
+                    if !shared_b || self.pack_b && self.may_share && tiles[0] > 1 {
+                        let cycles = self.cycles(&grid);
+                        best = if cycles < best.1 { (grid, cycles) } else { best };
+                    }
+                }
+                cols += 1;
+            }
+            if tiles >= max_rows * max_cols {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Units of MR rows, and of columns.
+    fn units(&self) -> [usize; 2] {
+        [self.sizes[0].div_ceil(self.tile[0]), self.sizes[1].div_ceil(self.col_unit)]
+    }
+
+    /// The fewest column tiles whose packed panels stay in half of the L2 cache, while micro-panels
+    /// of A stream past.
+    fn min_col_tiles(&self) -> usize {
+        let unit = self.kc.min(self.sizes[2]) * self.value_bytes * self.col_unit;
+        self.units()[1].div_ceil((self.l2 / 2 / unit.max(1)).max(1))
+    }
+
+    /// The predicted time of a grid.
+    fn cycles(&self, grid: &Grid) -> usize {
+        let [.., k] = self.sizes;
+        let Grid { threads, tiles: [row_tiles, col_tiles], shared_b } = *grid;
+        let [row_units, col_units] = self.units();
+        let (row_units, cols) = (row_units.div_ceil(row_tiles), col_units.div_ceil(col_tiles) * self.col_unit);
+        let bytes = k.saturating_mul(self.value_bytes);
+        let pack = cols.saturating_mul(bytes) / PACKED_BYTES;
+        let mut tile = row_units.saturating_mul(self.micro_panel(cols));
+        if threads > 1 {
+            tile += (row_units * self.tile[0] + cols).saturating_mul(bytes) / SHARED_BYTES;
+        }
+        if self.pack_b && !shared_b {
+            tile += pack;
+        }
+        let mut cycles = tile.saturating_mul((row_tiles * col_tiles).div_ceil(threads));
+        if shared_b {
+            cycles += pack * col_tiles / threads + BARRIER + BARRIER_PER_THREAD * threads;
+        }
+        if threads > 1 {
+            cycles += tile / UNEVEN + START + START_PER_THREAD * threads;
+        }
+        cycles
+    }
+
+    /// Cycles of MR rows of a macro tile: LOOP 1 over all of k.
+    fn micro_panel(&self, cols: usize) -> usize {
+        let ([.., k], [mr, nr]) = (self.sizes, self.tile);
+        let (whole, rest) = (cols / nr, cols % nr);
+        // A narrow micro-tile takes as long as its loads of A.
+        let of_width = |width: usize| k.saturating_mul((mr * width).max((mr + 1) * self.rate / 2)) / self.rate;
+        let overhead = k.div_ceil(self.kc.max(1)) * TILE_OVERHEAD;
+        whole.saturating_mul(of_width(nr) + overhead) + if rest > 0 { of_width(rest) + overhead } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F32: GridProblem = GridProblem {
+        sizes: [1024; 3],
+        tile: [8, 48],
+        col_unit: 16,
+        kc: 256,
+        value_bytes: 4,
+        rate: 32,
+        pack_b: true,
+        may_share: true,
+        l2: 2 << 20,
+        threads: 16,
+    };
+
+    fn choose(sizes: [usize; 3], threads: usize) -> Grid {
+        Grid::choose(&GridProblem { sizes, threads, ..F32 })
+    }
+
+    #[test]
+    fn grid_of_a_square_product_is_nearly_square() {
+        for (size, threads) in [(512, 16), (1024, 16), (2048, 16), (1024, 4), (4096, 64)] {
+            let Grid { threads: used, tiles: [rows, cols], .. } = choose([size; 3], threads);
+            assert_eq!(used, threads, "{size}");
+            assert!(rows <= 8 * cols && cols <= 4 * rows, "{size}: {rows}×{cols}");
+            assert!(rows * cols >= threads, "{size}: {rows}×{cols}");
+        }
+    }
+
+    #[test]
+    fn small_products_use_few_threads() {
+        assert_eq!(choose([64; 3], 16).threads, 1);
+        assert!(choose([128; 3], 16).threads <= 4, "{:?}", choose([128; 3], 16));
+        assert!(choose([256; 3], 16).threads >= 4, "{:?}", choose([256; 3], 16));
+        assert_eq!(choose([4096; 3], 1), Grid { threads: 1, tiles: [1, 4], shared_b: false });
+    }
+
+    #[test]
+    fn tiles_of_skinny_products_split_the_long_side() {
+        let Grid { tiles: [rows, cols], .. } = choose([4096, 64, 4096], 16);
+        assert!(rows >= 16 && cols <= 2, "{rows}×{cols}");
+        let Grid { tiles: [rows, cols], .. } = choose([40, 4096, 4096], 16);
+        assert!(rows <= 2 && cols >= 8, "{rows}×{cols}");
+    }
+
+    /// More tiles than units would be empty; wider ones would not fit the L2 cache.
+    #[test]
+    fn grids_of_any_size_are_within_their_limits() {
+        for size in [[1, 1, 1], [8, 16, 1 << 20], [9, 4000, 3], [70_000, 17, 5], [usize::MAX >> 8, 1, 1]] {
+            for threads in [1, 2, 3, 7, 16, 64, 200] {
+                let problem = GridProblem { sizes: size, threads, ..F32 };
+                let (grid, [rows, cols]) = (Grid::choose(&problem), problem.units());
+                assert!(grid.threads <= threads && grid.tiles[0] <= rows && grid.tiles[1] <= cols, "{grid:?}");
+                assert!(grid.tiles[1] >= problem.min_col_tiles());
+            }
+        }
+    }
+}
