@@ -8,6 +8,7 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 use tegula::element::Type;
 use tegula::nd::{NdArray, NdEpilogueOperands};
 use tegula::{Accuracy, Result};
+use tegula_core::threads;
 use tegula_cpu::{self as cpu, Isa};
 
 use crate::args::DeviceChoice;
@@ -43,7 +44,8 @@ pub fn machine(device: &tegula::Device) -> String {
     if let Some(gpu) = device.gpu() {
         return gpu.info().name.clone();
     }
-    let Cpu { model, threads, .. } = processor(system().as_ref());
+    let Cpu { model, .. } = processor(system().as_ref());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     format!("{}, {threads} threads ({})", model.unwrap_or_else(|| "a processor".into()), device.name())
 }
 
@@ -76,13 +78,24 @@ fn system() -> Option<System> {
 fn processor(system: Option<&System>) -> Cpu {
     let model = system.and_then(|system| system.cpus().first()).map(|cpu| cpu.brand().trim().to_owned());
     let kernels = engine::cpu_kernels();
+    let (threads, limited_by) = thread_limit(system.map_or(0, |system| system.cpus().len()));
     Cpu {
         model: model.filter(|model| !model.is_empty()),
         cores: System::physical_core_count().ok(),
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        threads,
+        limited_by,
         features: cpu::features().into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
         advice: forced(env::var_os("TEGULA_CPU"), kernels.as_ref().err()),
         kernels: kernels.unwrap_or_default(),
+    }
+}
+
+/// The threads of products, and what leaves fewer than `processors`.
+fn thread_limit(processors: usize) -> (usize, Option<&'static str>) {
+    let usable = std::thread::available_parallelism().map_or(1, usize::from);
+    match threads::environment_limit() {
+        Some((variable, limit)) if limit < usable => (limit, Some(variable)),
+        _ => (usable, (usable < processors).then_some("the affinity mask or the quota of the control group")),
     }
 }
 

@@ -16,33 +16,53 @@ use rayon::{ThreadBuilder, ThreadPoolBuilder};
 /// Bytes that must remain free when a thread starts, so that the work itself has memory.
 const RESERVE: usize = 32 << 20;
 
+/// Environment variables that limit the number of threads. The first that holds a number counts.
+pub const VARIABLES: [&str; 3] = ["TEGULA_NUM_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS"];
+
 /// The number of threads that work for the calling thread, which is one of them or waits for them.
 ///
 /// In a rayon pool, this is the size of that pool. Elsewhere it is the size of rayon's global pool.
 /// Where the program has no global pool yet, the first call creates it. It has one thread for each
-/// processor available to the process (affinity and control-group quota count), or
-/// `RAYON_NUM_THREADS` if that is less. Where the system grants fewer threads, fewer are used, down
-/// to the calling thread alone; this is logged through `tracing` at level debug.
+/// processor available to the process, or fewer if an environment variable says so: the first of
+/// [`VARIABLES`] that holds a number. Affinity and the quota of a control group count; a quota of
+/// 2.5 processors is 2 threads. Where the system grants fewer threads, fewer are used, down to the
+/// calling thread alone; this is logged through `tracing` at level debug.
+///
+/// A process that was forked from one with threads has none of them, and works on the calling
+/// thread.
 ///
 /// A program that needs another number creates rayon's global pool first, or calls from its own
 /// pool.
 pub fn count() -> usize {
-    static GLOBAL: OnceLock<usize> = OnceLock::new();
-    match rayon::current_thread_index() {
-        Some(_) => rayon::current_num_threads(),
-        None => *GLOBAL.get_or_init(|| build_pool(requested())),
+    /// The number of threads, and the process that has them.
+    static GLOBAL: OnceLock<(usize, u32)> = OnceLock::new();
+    if rayon::current_thread_index().is_some() {
+        return rayon::current_num_threads();
     }
+    let (count, process) = *GLOBAL.get_or_init(|| (build_pool(requested()), std::process::id()));
+    if count > 1 && process != std::process::id() { 1 } else { count }
 }
 
-/// The number of available processors, limited by the environment variable.
+/// The number of available processors, limited by an environment variable.
 fn requested() -> usize {
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let variable = std::env::var("RAYON_NUM_THREADS").ok().and_then(|text| text.parse().ok());
-    let requested = variable.filter(|&count| count > 0).map_or(processors, |count: usize| count.min(processors));
-    if variable.is_some_and(|variable| variable > requested) {
-        tracing::debug!(?variable, requested, "RAYON_NUM_THREADS exceeds the available processors");
+    let limit = environment_limit();
+    if let Some((variable, limit)) = limit.filter(|&(_, limit)| limit > processors) {
+        tracing::debug!(variable, limit, processors, "the limit of threads exceeds the available processors");
     }
-    requested.min(rayon::max_num_threads())
+    limit.map_or(processors, |(_, limit)| limit.min(processors)).min(rayon::max_num_threads())
+}
+
+/// The environment variable that limits threads, and its number.
+pub fn environment_limit() -> Option<(&'static str, usize)> {
+    limit(|name| std::env::var(name).ok())
+}
+
+/// [`environment_limit`] with any values. The first
+/// of a list is the limit of the outermost level (`OMP_NUM_THREADS=4,2`).
+fn limit(value: impl Fn(&str) -> Option<String>) -> Option<(&'static str, usize)> {
+    let number = |text: String| text.split(',').next()?.trim().parse().ok().filter(|&count| count > 0);
+    VARIABLES.into_iter().find_map(|name| Some((name, number(value(name)?)?)))
 }
 
 /// Builds the global pool, and returns the number of usable threads.
@@ -63,8 +83,17 @@ fn build_pool(requested: usize) -> usize {
     match ThreadPoolBuilder::new().num_threads(count).spawn_handler(assign).build_global() {
         Ok(()) => count,
         // The program has built the pool, or failed to: then querying it panics.
-        Err(_) => std::panic::catch_unwind(rayon::current_num_threads).unwrap_or(1),
+        Err(_) => {
+            let count = std::panic::catch_unwind(rayon::current_num_threads).unwrap_or(1);
+            if has_threads(count) { count } else { 1 }
+        }
     }
+}
+
+/// Whether this process can have `count` threads. One that was forked after the program built the
+/// pool has none of its threads, and would wait for them forever.
+fn has_threads(count: usize) -> bool {
+    std::fs::read_dir("/proc/self/task").map_or(true, |threads| threads.count() >= count)
 }
 
 /// Starts up to `requested` threads, each of which waits for a rayon worker.
@@ -125,6 +154,20 @@ mod tests {
         assert_eq!(pool.install(count), 3);
         assert_eq!(count(), rayon::current_num_threads());
         assert!(count() <= thread::available_parallelism().unwrap().get());
+    }
+
+    #[test]
+    fn first_variable_with_a_number_limits_threads() {
+        let limit_of = |values: [&str; 3]| {
+            limit(|name| {
+                VARIABLES.into_iter().zip(values).find(|(variable, _)| *variable == name).map(|of| of.1.into())
+            })
+        };
+        assert_eq!(limit_of(["3", "4", "5"]), Some(("TEGULA_NUM_THREADS", 3)));
+        assert_eq!(limit_of(["", "4", "5"]), Some(("RAYON_NUM_THREADS", 4)));
+        assert_eq!(limit_of(["0", "many", "5,2"]), Some(("OMP_NUM_THREADS", 5)));
+        assert_eq!(limit_of(["-1", "", " "]), None);
+        assert_eq!(limit(|_| None), None);
     }
 
     #[test]

@@ -39,8 +39,10 @@ pub struct Tegula {
 pub struct Cpu {
     pub model: Option<String>,
     pub cores: Option<usize>,
-    /// Threads available to this process.
+    /// Threads of products in this process.
     pub threads: usize,
+    /// What leaves it fewer threads than the machine has logical processors.
+    pub limited_by: Option<&'static str>,
     pub features: Vec<&'static str>,
     /// The micro-kernel of each element type.
     pub kernels: Vec<String>,
@@ -203,7 +205,8 @@ impl fmt::Display for Cpu {
             write!(f, ", {}", count(cores as u64, "core"))?;
         }
         let features = if self.features.is_empty() { "no vector features".into() } else { self.features.join(" ") };
-        write!(f, ", {} for this process; {features}", count(self.threads as u64, "thread"))
+        let limited_by = self.limited_by.map_or(String::new(), |what| format!(" (limited by {what})"));
+        write!(f, ", {} for this process{limited_by}; {features}", count(self.threads as u64, "thread"))
     }
 }
 
@@ -255,6 +258,7 @@ mod tests {
                 model: Some("A Processor".into()),
                 cores: Some(8),
                 threads: 1,
+                limited_by: Some("OMP_NUM_THREADS"),
                 features: vec!["avx2", "fma"],
                 kernels: vec!["avx2 f64 4x12".into(), "avx2 f32 6x16".into()],
                 advice,
@@ -288,7 +292,7 @@ mod tests {
         print(&mut out, &doctor()).unwrap();
         let expected = "\
 tegula   1.2.3 for linux x86_64, features: cuda
-cpu      A Processor, 8 cores, 1 thread for this process; avx2 fma
+cpu      A Processor, 8 cores, 1 thread for this process (limited by OMP_NUM_THREADS); avx2 fma
          avx2 f64 4x12, avx2 f32 6x16
          → do this
 memory   1.5 of 2.0 GiB available
