@@ -67,6 +67,8 @@ fn limit(value: impl Fn(&str) -> Option<String>) -> Option<(&'static str, usize)
 
 /// Builds the global pool, and returns the number of usable threads.
 fn build_pool(requested: usize) -> usize {
+    // Before others start: those of a pool that the program has built.
+    let running = running_threads();
     let started = spawn_threads(requested);
     if started.len() < requested {
         tracing::debug!(requested, started = started.len(), "fewer threads: the system refused to start more");
@@ -85,15 +87,16 @@ fn build_pool(requested: usize) -> usize {
         // The program has built the pool, or failed to: then querying it panics.
         Err(_) => {
             let count = std::panic::catch_unwind(rayon::current_num_threads).unwrap_or(1);
-            if has_threads(count) { count } else { 1 }
+            // A process that was forked after the program built the pool has none of its threads,
+            // and would wait for them forever.
+            if running.is_some_and(|running| running < count) { 1 } else { count }
         }
     }
 }
 
-/// Whether this process can have `count` threads. One that was forked after the program built the
-/// pool has none of its threads, and would wait for them forever.
-fn has_threads(count: usize) -> bool {
-    std::fs::read_dir("/proc/self/task").map_or(true, |threads| threads.count() >= count)
+/// The number of threads of this process, where the system reports it.
+fn running_threads() -> Option<usize> {
+    std::fs::read_dir("/proc/self/task").ok().map(Iterator::count)
 }
 
 /// Starts up to `requested` threads, each of which waits for a rayon worker.

@@ -111,30 +111,3 @@ fn cases_cover_every_blocking_plan() {
     covered("of several rounds", |plan| plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packed[0]);
     covered("of several blocks", |plan| plan.block[1] < 4001 && plan.block[1] > 3000);
 }
-
-#[test]
-fn zz_print() {
-    fn one<T: CpuElement>(sizes: [usize; 3]) {
-        let [m, n, k] = sizes;
-        for threads in [16, 8, 4, 2, 1] {
-            let problem = BlockingProblem {
-                sizes,
-                scalars: [T::Acc::ONE, T::Acc::ZERO],
-                a: [k as isize, 1],
-                b: [1, n as isize],
-                c_col: 1,
-                prepacked: false,
-                threads,
-            };
-            let plan = BlockingPlan::new::<T>(&T::micro_kernel(Isa::chosen(T::TYPE).unwrap()), &problem);
-            println!("{} {m}x{n}x{k} t{threads}: {:?} packed {:?} slices {} kc {} rounds {}", T::TYPE, plan.grid, plan.packed, plan.slices, plan.kc, plan.round_steps);
-        }
-    }
-    one::<f64>([128; 3]);
-    one::<f64>([256; 3]);
-    one::<f64>([384; 3]);
-    one::<f32>([256; 3]);
-    one::<half::bf16>([128; 3]);
-    one::<half::bf16>([100, 1000, 2000]);
-    one::<f32>([16, 4096, 4096]);
-}
