@@ -24,8 +24,13 @@ const MAX_ATTEMPTS: usize = 200;
 ///
 /// Under constant background load all samples would be discarded.
 const DISCARD_LIMIT: f64 = 0.5;
-/// Wait before a slot: threads of a peer library spin after a call and may share cores with Tegula.
-const SPIN_DOWN: Duration = Duration::from_millis(60);
+/// Longest wait before a slot until the threads of the other library are idle.
+///
+/// They spin after a call and would share cores with the library that is measured: those of
+/// OpenBLAS for 2²⁸ cycles, an eighth of a second.
+const SPIN_DOWN_LIMIT: Duration = Duration::from_millis(500);
+/// Time over which the process has to be idle, and where its use of processors is unknown the wait.
+const IDLE_WINDOW: Duration = Duration::from_millis(if cfg!(target_os = "linux") { 4 } else { 150 });
 /// Warm-up of a slot, while the system assigns threads to cores.
 const WARM_UP: Duration = Duration::from_millis(25);
 
@@ -56,7 +61,7 @@ impl Timed for HostTimer<'_> {
     fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
         if threads::count() > 1 {
             if self.waits_for_spin_down {
-                std::thread::sleep(SPIN_DOWN);
+                wait_for_spin_down();
             }
             let start = Instant::now();
             while start.elapsed() < WARM_UP {
@@ -87,6 +92,29 @@ impl Timed for HostTimer<'_> {
         };
         (0..samples).map(sample).collect()
     }
+}
+
+/// Waits until the threads of the process are idle, but not forever.
+fn wait_for_spin_down() {
+    let start = Instant::now();
+    while start.elapsed() < SPIN_DOWN_LIMIT {
+        let before = processor_time();
+        std::thread::sleep(IDLE_WINDOW);
+        if processor_time() - before < IDLE_WINDOW / 4 {
+            return;
+        }
+    }
+}
+
+/// Processor time that the process has used; zero where it is unknown.
+fn processor_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::try_from(time).unwrap_or_default()
+    }
+    #[cfg(not(target_os = "linux"))]
+    Duration::ZERO
 }
 
 /// Measures a case on the CPU against the peer libraries.
@@ -148,4 +176,27 @@ fn prepare<'a, T: Element>(inputs: &'a Inputs<T>, peers: &'a [PeerLibrary]) -> R
         all.extend(peer.prepare(alpha, inputs.a(), inputs.b(), beta)?);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn spin_down_lasts_until_a_spinning_thread_is_done() {
+        let (spinning, start) = (&AtomicBool::new(true), Instant::now());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while start.elapsed() < Duration::from_millis(60) {
+                    std::hint::spin_loop();
+                }
+                spinning.store(false, Ordering::Relaxed);
+            });
+            wait_for_spin_down();
+            assert!(!spinning.load(Ordering::Relaxed) || start.elapsed() >= SPIN_DOWN_LIMIT);
+        });
+    }
 }

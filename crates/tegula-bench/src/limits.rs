@@ -5,7 +5,9 @@ use tegula::Device;
 use tegula::cuda::{Buffer, Gpu};
 use tegula::element::Type;
 use tegula::error::Result;
-use tegula::matrix::{Matrix, Shape};
+use tegula::matrix::Matrix;
+#[cfg(feature = "cuda")]
+use tegula::matrix::Shape;
 use tegula_core::threads;
 
 /// Sustained throughput of an instruction without memory accesses.

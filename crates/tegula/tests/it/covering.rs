@@ -5,7 +5,7 @@
 //! Interactions and Implications for Software Testing", 2004). Rows are chosen greedily from random
 //! candidates, as in Cohen et al., "The AETG System" (1997).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::product::Random;
 
@@ -45,6 +45,23 @@ pub fn pairs(levels: &[usize], valid: impl Fn(&[usize]) -> bool, cost: impl Fn(&
     rows
 }
 
+/// Returns the rows with a value that fewer than `times` earlier rows have.
+///
+/// Every value that is in `times` rows is in `times` rows of the result.
+pub fn each_value(rows: Vec<Row>, times: usize) -> Vec<Row> {
+    let mut seen = BTreeMap::new();
+    let has_rare_value = |row: &Row| {
+        let counts = row.iter().enumerate().map(|value| {
+            let count = seen.entry((value.0, *value.1)).or_insert(0);
+            *count += 1;
+            *count
+        });
+        // All values are counted.
+        counts.fold(false, |rare, count| rare || count <= times)
+    };
+    rows.into_iter().filter(has_rare_value).collect()
+}
+
 /// A value of a parameter, and one of a later parameter.
 type Pair = [(usize, usize); 2];
 
@@ -74,4 +91,16 @@ fn pairs_holds_every_pair_of_valid_rows() {
     let covered: BTreeSet<Pair> = rows.iter().flat_map(|row| pairs_of(row).collect::<Vec<_>>()).collect();
     assert_eq!(covered, all);
     assert!((20..28).contains(&rows.len()), "{} rows", rows.len());
+}
+
+#[test]
+fn each_value_is_in_as_many_rows() {
+    let rows = pairs(&[3, 4, 2, 5], |_| true, |_| 1);
+    let few = each_value(rows.clone(), 2);
+    assert!(few.len() < rows.len(), "{} of {} rows", few.len(), rows.len());
+    for (i, levels) in [3, 4, 2, 5].into_iter().enumerate() {
+        for value in 0..levels {
+            assert!(few.iter().filter(|row| row[i] == value).count() >= 2, "value {value} of parameter {i}");
+        }
+    }
 }

@@ -26,18 +26,32 @@ pub fn frames(stack: &Backtrace) -> Vec<Frame> {
         let Some((_, name)) = line.split_once(": ").filter(|(number, _)| number.parse::<usize>().is_ok()) else {
             continue;
         };
-        // Inlined functions have no path, and have type parameters.
-        let function = name.split('<').next().unwrap_or(name).rsplit("::").next().unwrap_or(name);
+        let function = function_name(name);
         let at = lines.next_if(|line| line.starts_with("at ")).map(workspace_location);
         // Without debug information a function has a module path and no line.
         let other_crate = at.is_none() && name.contains("::") && !name.trim_start_matches('<').starts_with("tegula");
         if at != Some(None) && !other_crate && !function.is_empty() && !function.contains("closure") {
-            frames.push(Frame { name: function.to_owned(), at: at.flatten() });
+            frames.push(Frame { name: function, at: at.flatten() });
         }
     }
     let matmul = frames.iter().position(|frame: &Frame| frame.name == "matmul").expect("matmul is on the stack");
     frames.truncate(matmul + 1);
     frames
+}
+
+/// The name of a function, without its path and type parameters: `execute` of
+/// `tegula::exec::execute::<f32>`, of `<Gemm as Run>::execute` and, where inlined, of
+/// `execute<f32>`.
+fn function_name(path: &str) -> String {
+    let mut depth = 0;
+    let is_outside = |c: &char| {
+        depth += usize::from(*c == '<');
+        let outside = depth == 0;
+        depth -= usize::from(*c == '>' && depth > 0);
+        outside
+    };
+    let plain: String = path.chars().filter(is_outside).collect();
+    plain.rsplit("::").find(|part| !part.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// The file and line of `at PATH:LINE:COLUMN`, if it is in a library of the workspace.
