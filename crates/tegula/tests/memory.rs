@@ -57,8 +57,11 @@ const OVERHEAD: u128 = 400 << 10;
 
 #[test]
 fn gemm_memory_equals_explained_memory() {
-    // Threads start once, and only if memory remains for them.
+    // Threads start once, those of rayon and those of products, and only if memory remains for
+    // them.
     tegula_core::threads::count();
+    let square = Matrix::<f32>::zeros(300, 300).unwrap();
+    tegula::matmul(&square, &square).unwrap();
     for device in [Device::cpu(), Device::interp()] {
         // Warm up the thread pool and one-time allocations.
         check_explained::<f32>(&device, [200, 200, 4], 1.0, 0.0, false);

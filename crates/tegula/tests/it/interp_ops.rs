@@ -595,7 +595,7 @@ fn asynchronous_copies_are_complete_after_the_wait() {
 
 #[test]
 fn atomic_operations_of_all_lanes_are_applied() {
-    let kernel = blocks(50, 96, |k| {
+    let kernel = blocks(16, 96, |k| {
         let y = k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1);
         let (order, scope, t) = (MemoryOrder::Relaxed, Scope::Device, k.thread_x());
         y.atomic(AtomicOp::Add, (0, 0), t, order, scope);
@@ -608,7 +608,7 @@ fn atomic_operations_of_all_lanes_are_applied() {
             y.atomic(AtomicOp::Add, (0, 5), 1, order, scope);
         });
     });
-    let expected = [50 * (95 * 96 / 2), 4995, 3, u32::MAX, 9, 1];
+    let expected = [16 * (95 * 96 / 2), 1595, 3, u32::MAX, 9, 1];
     assert_result(&kernel, || vec![row_of(&[0, 0, 1000, 0, 0, 0u32])], &expected);
     let narrow = blocks(2, 32, |k| {
         let y = k.matrix::<u32>("y", Access::ReadWrite, Order2d::Strided, 1);
