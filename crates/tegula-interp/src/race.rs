@@ -277,13 +277,16 @@ impl BlockClocks {
         }
     }
 
-    /// Synchronizes lanes of a warp.
-    pub fn sync_warp(&mut self, warp: u32, mask: u32, existing_lanes: u32) {
-        let lanes = || threads_of(warp, mask & existing_lanes);
+    /// Synchronizes the lanes of a mask. Those of them that have exited count as arrived.
+    pub fn sync_warp(&mut self, warp: u32, mask: u32) {
+        let in_block = u32::MAX >> (32 - (self.clocks.len() as u32 - 32 * warp).min(32));
+        let mask = mask & in_block;
+        let lanes = || threads_of(warp, mask);
         let next = lanes().map(|l| self.clock(l)).max().unwrap_or(0) + 1;
-        let whole = mask & existing_lanes == existing_lanes;
+        // Exited lanes outside of the mask are not ordered, so it must have all lanes of the block.
+        let whole = mask == in_block;
         if !whole || lanes().any(|l| self.acquired[usize::from(l)].is_some()) {
-            let all = Arc::new(self.view_of_lanes(warp, mask & existing_lanes));
+            let all = Arc::new(self.view_of_lanes(warp, mask));
             lanes().for_each(|l| self.acquired[usize::from(l)] = Some(all.clone()));
         }
         lanes().for_each(|l| self.clocks[usize::from(l)] = next);

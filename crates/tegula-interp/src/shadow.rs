@@ -523,12 +523,12 @@ mod tests {
         let (mut c, mut s) = new_shadow(false);
         shared_write(&mut c, &mut s, 0, 3);
         shared_write(&mut c, &mut s, 1, 3);
-        c.sync_warp(0, u32::MAX, u32::MAX);
+        c.sync_warp(0, u32::MAX);
         assert!(shared_read(&mut c, &mut s, 0, 9).is_none());
         assert!(shared_read(&mut c, &mut s, 1, 40).is_some());
         let (mut c, mut s) = new_shadow(true);
         shared_write(&mut c, &mut s, 0, 3);
-        c.sync_warp(0, 0b1100, u32::MAX);
+        c.sync_warp(0, 0b1100);
         assert!(shared_read(&mut c, &mut s, 0, 2).is_none());
         assert!(shared_read(&mut c, &mut s, 0, 4).is_some());
     }

@@ -510,7 +510,7 @@ impl WarpContext<'_, '_> {
             path.state = State::Ready;
             path.pc += 1;
         }
-        self.block.clocks.sync_warp(warp.index, mask, warp.existing_lanes);
+        self.block.clocks.sync_warp(warp.index, mask);
         true
     }
 

@@ -67,7 +67,7 @@ impl Run<'_, '_> {
         let mask = mask & self.warp.alive;
         if mask & !path.mask != 0 {
             self.warp.merge_waiting(path, |state| state == State::Converge);
-            self.active |= path.mask;
+            self.active = self.guarded(path.mask, self.machine.program.code[path.pc as usize].guard);
         }
         let missing = mask & !path.mask;
         (missing != 0).then_some(Flow::Wait(State::Converge))
@@ -83,8 +83,7 @@ impl Run<'_, '_> {
             // Several masks in one instruction, as tiles of a cooperative group have them.
             if groups.iter().all(|&(mask, lanes)| mask & self.warp.alive == lanes) {
                 if self.machine.config.checks {
-                    let alive = self.warp.alive;
-                    groups.iter().for_each(|&(mask, _)| self.block.clocks.sync_warp(self.warp.index, mask, alive));
+                    groups.iter().for_each(|&(mask, _)| self.block.clocks.sync_warp(self.warp.index, mask));
                 }
                 self.changed = true;
                 return Flow::Next;
@@ -126,7 +125,7 @@ impl Run<'_, '_> {
             other.pc += 1;
         }
         if machine.config.checks {
-            self.block.clocks.sync_warp(self.warp.index, mask, alive);
+            self.block.clocks.sync_warp(self.warp.index, mask);
         }
         self.changed = true;
         Flow::Next
@@ -166,17 +165,22 @@ impl Run<'_, '_> {
             self.exchange(wide, self.active);
             return Flow::Next;
         };
-        if self.active == path.mask {
-            let union = self.by_mask(reg).iter().fold(0, |all, (mask, _)| all | mask);
-            let waits = self.converge(path, union);
-            let alive = self.warp.alive;
-            let complete = |&(mask, _): &(u32, u32)| mask & alive & !path.mask == 0;
-            let ready = self.by_mask(reg).into_iter().filter(complete).fold(0, |all, (_, lanes)| all | lanes);
-            match waits {
-                Some(wait) if ready == 0 => return wait,
-                _ if ready != path.mask => self.split(path, ready),
-                _ => {}
+        let union = self.by_mask(reg).iter().fold(0, |all, (mask, _)| all | mask);
+        let waits = self.converge(path, union);
+        let alive = self.warp.alive;
+        // Lanes of this path with a false guard do not come: no lane waits for them.
+        let complete = |&(mask, _): &(u32, u32)| mask & alive & !path.mask == 0;
+        let ready = self.by_mask(reg).into_iter().filter(complete).fold(0, |all, (_, lanes)| all | lanes);
+        let waiting = self.active & !ready;
+        match waits {
+            Some(wait) if ready == 0 => {
+                if waiting != path.mask {
+                    self.split(path, waiting);
+                }
+                return wait;
             }
+            _ if waiting != 0 => self.split(path, path.mask & !waiting),
+            _ => {}
         }
         let active = self.active;
         for (mask, lanes) in self.by_mask(reg) {
@@ -188,7 +192,7 @@ impl Run<'_, '_> {
                 );
                 self.report(Report::new(FindingKind::DivergentWarp, message).lanes(outside));
             }
-            if active != path.mask && mask & self.warp.alive & !active != 0 {
+            if mask & self.warp.alive & !active != 0 {
                 let message = format!(
                     "executes a warp-wide instruction with mask {mask:#010x}, whose other lanes are predicated off"
                 );

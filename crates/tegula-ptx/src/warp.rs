@@ -69,11 +69,8 @@ impl Run<'_, '_> {
                 self.report_step_limit(&path);
                 return false;
             }
-            (self.pc, self.mask, self.active) = (path.pc, path.mask, path.mask);
-            if let Some((reg, negated)) = instruction.guard {
-                let guard = &self.warp.registers[reg as usize];
-                self.active &= lanes_where(|lane| (guard[lane] != 0) != negated);
-            }
+            (self.pc, self.mask) = (path.pc, path.mask);
+            self.active = self.guarded(path.mask, instruction.guard);
             let (pc, counted) = (path.pc as usize, self.active);
             let recorded = self.begin_record();
             let flow = self.step(&mut path, &instruction.op);
@@ -144,6 +141,13 @@ impl Run<'_, '_> {
                 None
             }
         }
+    }
+
+    /// The lanes of a mask whose guard is true.
+    pub fn guarded(&self, mask: u32, guard: Option<(Reg, bool)>) -> u32 {
+        let Some((reg, negated)) = guard else { return mask };
+        let guard = &self.warp.registers[reg as usize];
+        mask & lanes_where(|lane| (guard[lane] != 0) != negated)
     }
 
     /// A hash of the mask of a path and of all registers of its lanes.

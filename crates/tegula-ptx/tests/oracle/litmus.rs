@@ -379,6 +379,64 @@ fn warp_synchronization_orders_the_lanes_of_its_mask_alone() {
     check("reader not in the mask", [1, 32], &body("0x21", 4), &[race("W", "R")]);
     check("writer not in the mask", [1, 32], &body("0x22", 5), &[race("W", "R")]);
     check("another warp", [1, 64], &body("0xffffffff", 37), &[race("W", "R")]);
+    // A lane that has ended takes part if the mask names it.
+    let ended = |mask: &str| {
+        format!(
+            "
+            setp.eq.u32 %p, %t, 0;
+            @%p bra END;
+            bar.warp.sync {mask};
+            setp.eq.u32 %p, %t, 5;
+            @%p ld.shared.u32 %v, [s]; // R
+            bra DONE;
+            END:
+            st.shared.u32 [s], 5; // W
+            exit;
+            DONE:"
+        )
+    };
+    check("ended lane in the mask", [1, 32], &ended("0xffffffff"), &[]);
+    check("ended lane not in the mask", [1, 32], &ended("0xfffffffe"), &[race("W", "R")]);
+}
+
+#[test]
+fn guarded_exchange_waits_for_lanes_on_other_paths() {
+    // Lanes 0 and 5 take a lock one after the other; the other lanes skip the exchange.
+    let exchange = |instruction: &str| {
+        format!(
+            "
+            mov.u32 %x, 0x21;
+            shr.u32 %b, %x, %lane;
+            and.b32 %b, %b, 1;
+            setp.ne.u32 %p, %b, 0;
+            @!%p bra TAKEN;
+            SPIN: atom.acquire.cta.shared.cas.b32 %v, [s], 0, 1;
+            setp.ne.u32 %q, %v, 0;
+            @%q bra SPIN;
+            TAKEN:
+            @%p st.release.cta.shared.u32 [s], 0;
+            mov.u32 %x, 0;
+            @%p {instruction}
+            setp.eq.u32 %q, %t, 5;
+            @%q st.global.u32 [%data], %x;"
+        )
+    };
+    computes("vote", [1, 32], &exchange("vote.sync.ballot.b32 %x, %p, 0x21;"), &[0x21]);
+    computes("shuffle", [1, 32], &exchange("shfl.sync.idx.b32 %x, %c, 0, 31, 0x21;"), &[0]);
+    computes("reduction", [1, 32], &exchange("redux.sync.add.u32 %x, %t, 0x21;"), &[5]);
+    computes("synchronization", [1, 32], &exchange("bar.warp.sync 0x21;"), &[0]);
+    let off = "setp.ne.u32 %p, %t, 1; @%p vote.sync.ballot.b32 %x, %p, 0x23; // V\nbar.sync 0;";
+    check("predicated off", [1, 32], off, &[(FindingKind::DivergentWarp, "V", "")]);
+    let ended = "
+        setp.eq.u32 %p, %t, 1;
+        @!%p bra GO;
+        exit;
+        GO:
+        setp.lt.u32 %p, %t, 8;
+        @%p vote.sync.ballot.b32 %x, %p, 0xff;
+        setp.eq.u32 %q, %t, 0;
+        @%q st.global.u32 [%data], %x;";
+    computes("ended lane", [1, 32], ended, &[0xfd]);
 }
 
 #[test]
