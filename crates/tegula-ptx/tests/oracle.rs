@@ -42,7 +42,7 @@ mod shrink;
 #[path = "oracle/weaken.rs"]
 mod weaken;
 
-use compare::{SCHEDULES, Verdict, schedules, verdict};
+use compare::{SCHEDULES, Verdict, schedules, verdict, waits_for_ever};
 use program::Program;
 use rayon::prelude::*;
 
@@ -56,6 +56,9 @@ const MANY_SCHEDULES: u64 = 400;
 /// Unneeded orders that are removed from a program.
 const UNNEEDED: usize = 1;
 
+/// Programs that wait for ever, of those with an order less.
+const WAITING: usize = 1;
+
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
@@ -66,6 +69,7 @@ struct Count {
     race_free: u64,
     unneeded: u64,
     racing: u64,
+    waiting: u64,
     undecided: u64,
     /// Runs that did not report a race which another seed reports.
     missed: u64,
@@ -83,6 +87,7 @@ impl Count {
             race_free: self.race_free + other.race_free,
             unneeded: self.unneeded + other.unneeded,
             racing: self.racing + other.racing,
+            waiting: self.waiting + other.waiting,
             undecided: self.undecided + other.undecided,
             missed: self.missed + other.missed,
             silent: self.silent,
@@ -134,9 +139,16 @@ fn check_seed(seed: u64) -> Count {
     count.check(&program, seed);
     let mut weakened = weaken::weakened(&program);
     generator.random.shuffle(&mut weakened);
-    let mut unneeded = 0;
+    let (mut unneeded, mut waiting) = (0, 0);
     for weaker in weakened {
-        let Some(found) = races::races(&weaker, schedules(seed, SCHEDULES)) else { continue };
+        let Some(found) = races::races(&weaker, schedules(seed, SCHEDULES)) else {
+            if waiting < WAITING && waits_for_ever(&weaker, seed) {
+                waiting += 1;
+                count.waiting += 1;
+                count.check(&weaker, seed);
+            }
+            continue;
+        };
         match (found.certain.is_empty(), found.possible.is_empty()) {
             (true, true) if unneeded < UNNEEDED => {
                 unneeded += 1;
@@ -162,13 +174,13 @@ fn random_programs_race_where_the_memory_model_says_so() {
     let mut seeds = first..;
     let mut total = Count::default();
     while total.race_free < programs || total.racing < programs {
-        let batch: Vec<u64> = seeds.by_ref().take(64).collect();
+        let batch: Vec<u64> = seeds.by_ref().take(programs.min(64) as usize).collect();
         total = total.add(batch.into_par_iter().map(check_seed).reduce(Count::default, Count::add));
     }
-    let Count { race_free, unneeded, racing, undecided, missed, silent, differ } = total;
+    let Count { race_free, unneeded, racing, waiting, undecided, missed, silent, differ } = total;
     println!(
-        "{race_free} programs without a race, {unneeded} with an order less, {racing} with a race; \
-         {undecided} undecided, {missed} runs without a report"
+        "{race_free} programs without a race, {unneeded} with an order less, {racing} with a race, \
+         {waiting} that wait for ever; {undecided} undecided, {missed} runs without a report"
     );
     differ.iter().chain(&silent).for_each(|(seed, _, what)| println!("seed {seed}: {what}"));
     silent

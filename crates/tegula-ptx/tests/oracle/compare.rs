@@ -5,6 +5,7 @@ use tegula_ptx::ast::ScalarType;
 use tegula_ptx::{Argument, Buffer, Config, Diagnostic, Launch, Module, Outcome};
 
 use super::emit::{Emitted, add_to_sum, emit};
+use super::execute::execute;
 use super::memory::initial;
 use super::program::{Array, DATA_BYTES, FLAGS, Program};
 use super::races::{Races, Results, races, results};
@@ -14,7 +15,9 @@ const SEEDS: u64 = 3;
 const ALL_SEEDS: u64 = 16;
 /// Schedules of the oracle: at first, and before a difference is reported.
 pub const SCHEDULES: u64 = 2;
-const ALL_SCHEDULES: u64 = 24;
+const ALL_SCHEDULES: u64 = 400;
+/// Schedules that must wait for ever before a program counts as one that does.
+const WAITING_SCHEDULES: u64 = 24;
 
 /// Result of comparing a program.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ pub enum Verdict {
         /// Seeds on which a race was not reported.
         missed: u64,
     },
-    /// Races depend on the schedule, or threads wait for ever.
+    /// Races depend on the schedule, or threads wait for ever on some schedules.
     Undecided,
     /// They differ: a short and a long description.
     Disagree(&'static str, String),
@@ -34,8 +37,39 @@ pub fn schedules(program_seed: u64, count: u64) -> impl Iterator<Item = u64> {
     (0..count).map(move |n| program_seed.wrapping_mul(977).wrapping_add(n))
 }
 
+/// Whether threads wait for ever on every schedule.
+pub fn waits_for_ever(program: &Program, seed: u64) -> bool {
+    waits_on(program, schedules(seed, WAITING_SCHEDULES))
+}
+
+fn waits_on(program: &Program, mut schedules: impl Iterator<Item = u64>) -> bool {
+    schedules.all(|schedule| execute(program, schedule).is_none())
+}
+
+/// Threads that wait for ever must be reported on each seed.
+fn reports_wait(program: &Program) -> Verdict {
+    let emitted = emit(program, &[]);
+    for run_seed in 0..SEEDS {
+        match run(&emitted, program, run_seed) {
+            Err(message) => return Verdict::Disagree("refused", format!("{message}\n{}", numbered(&emitted.text))),
+            Ok((outcome, _)) if outcome.error().is_none() => {
+                return Verdict::Disagree("waits for ever", format!("seed {run_seed}\n{}", numbered(&emitted.text)));
+            }
+            Ok(_) => {}
+        }
+    }
+    Verdict::Agree { missed: 0 }
+}
+
 pub fn verdict(program: &Program, seed: u64) -> Verdict {
-    let Some(expected) = races(program, schedules(seed, SCHEDULES)) else { return Verdict::Undecided };
+    let Some(expected) = races(program, schedules(seed, SCHEDULES)) else {
+        return match reports_wait(program) {
+            _ if !waits_for_ever(program, seed) => Verdict::Undecided,
+            // Confirm with all schedules.
+            Verdict::Disagree(..) if !waits_on(program, schedules(seed, ALL_SCHEDULES)) => Verdict::Undecided,
+            verdict => verdict,
+        };
+    };
     match compare(program, seed, &expected) {
         Verdict::Disagree(..) => {
             // Confirm with all schedules.

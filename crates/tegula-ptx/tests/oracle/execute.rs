@@ -24,6 +24,8 @@ pub struct Access {
     pub strong: Option<Strong>,
     /// Value of a weak store, which lanes of a warp may store together.
     pub stored: Option<u64>,
+    /// Whether only some executions have it: a load of a loop that waits, before the last one.
+    pub is_early: bool,
 }
 
 /// What one execution did.
@@ -130,10 +132,12 @@ pub fn execute(program: &Program, schedule: u64) -> Option<Execution> {
     let mut machine = Machine::new(program);
     let mut random = Random(mix(schedule));
     let mut order: Vec<usize> = (0..machine.threads.len()).collect();
+    // Late threads run when no other can.
+    let mut late = machine.late_threads(&mut random);
     loop {
         random.shuffle(&mut order);
         let mut progress = false;
-        for &thread in &order {
+        for &thread in order.iter().filter(|&&thread| !late[thread]) {
             // Some run far ahead, others lag behind.
             for _ in 0..[1, 2, 4, 32][random.below(4)] {
                 if !machine.run_step(thread) {
@@ -146,7 +150,9 @@ pub fn execute(program: &Program, schedule: u64) -> Option<Execution> {
             return Some(machine.execution);
         }
         if !progress {
-            return None;
+            // One of the late threads comes.
+            let next = order.iter().find(|&&thread| late[thread])?;
+            late[*next] = false;
         }
     }
 }
@@ -176,6 +182,18 @@ impl Machine {
             .for_each(|thread| ended[thread.block as usize] |= 1 << thread.number);
         let existing = (1 << program.threads) - 1;
         Machine { existing, ended, steps, threads, points, mbarriers, execution }
+    }
+
+    /// Some of the threads, some of those of a step, or none.
+    fn late_threads(&self, random: &mut Random) -> Vec<bool> {
+        let step = self.steps.get(random.below(self.steps.len().max(1)));
+        let of_step = step.filter(|_| random.chance(2)).map(|step| step.threads);
+        let one_of = random.choose(&[0, 2, 3, 8]);
+        let mut is_late = |thread: &Thread| {
+            let may_be = of_step.is_none_or(|threads| threads.contains(thread.block, thread.number));
+            may_be && one_of > 0 && random.chance(one_of)
+        };
+        self.threads.iter().map(|thread| is_late(thread)).collect()
     }
 
     /// Executes the next step of a thread; false if it must wait or has ended.
@@ -284,6 +302,7 @@ impl Machine {
                 if self.execution.memory.load(location) < u64::from(value) {
                     return Ran::Blocked;
                 }
+                self.poll(thread, at, location, strength);
                 let event = self.event(thread);
                 self.read(thread, (event, at), location, strength, Edge::Certain);
             }
@@ -317,11 +336,13 @@ impl Machine {
                 let key = (self.threads[thread].block, mbarrier);
                 let phases = self.mbarriers.get(&key).map_or(&[][..], |known| &known.phases);
                 // The test is for a parity: it holds if the last phase that completed has it.
-                let Some(&done) = phases.last().filter(|_| phases.len() % 2 != phase as usize % 2) else {
+                // The phase before the first counts as completed, and orders nothing.
+                if phases.len() % 2 == phase as usize % 2 {
                     return Ran::Blocked;
-                };
+                }
+                let done = phases.last().copied();
                 let event = self.event(thread);
-                self.execution.graph.add_edge(done, event, Edge::Certain);
+                done.into_iter().for_each(|done| self.execution.graph.add_edge(done, event, Edge::Certain));
             }
             Op::Exit => {
                 let state = &mut self.threads[thread];
@@ -341,7 +362,20 @@ impl Machine {
         let is_copy = matches!(self.steps[step].op, Op::Copy { .. });
         let Thread { block, number, .. } = self.threads[thread];
         let (warp, strong, stored) = ((block, number / 32), None, None);
-        let access = Access { event, thread, warp, step, iteration, location, reads, writes, is_copy, strong, stored };
+        let access = Access {
+            event,
+            thread,
+            warp,
+            step,
+            iteration,
+            location,
+            reads,
+            writes,
+            is_copy,
+            strong,
+            stored,
+            is_early: false,
+        };
         self.execution.accesses.push(access);
     }
 
@@ -369,10 +403,35 @@ impl Machine {
         edge: Edge,
     ) -> Vec<usize> {
         let Some(strong) = self.strong(thread, strength) else { return Vec::new() };
+        let writes = self.execution.memory.observed(location, strong);
+        self.observe_writes(thread, event, location, (strength, strong), &writes, edge);
+        writes
+    }
+
+    /// A load of a loop that waits, before the load that ends the wait: it may observe any write.
+    fn poll(&mut self, thread: usize, at: (usize, u32), location: Location, strength: Strength) {
+        let strong = self.strong(thread, strength);
+        let event = self.event(thread);
+        self.record(thread, (event, at), location, (true, false));
+        let access = self.execution.accesses.last_mut().expect("the access");
+        (access.strong, access.is_early) = (strong, true);
+        let Some(strong) = strong else { return };
+        let writes = self.execution.memory.observable(location, strong);
+        self.observe_writes(thread, event, location, (strength, strong), &writes, Edge::Possible);
+    }
+
+    fn observe_writes(
+        &mut self,
+        thread: usize,
+        event: usize,
+        location: Location,
+        (strength, strong): (Strength, Strong),
+        writes: &[usize],
+        edge: Edge,
+    ) {
         let Execution { memory, observations, graph, .. } = &mut self.execution;
-        let writes = memory.observed(location, strong);
         let state = &mut self.threads[thread];
-        for &write in &writes {
+        for &write in writes {
             let write = &memory.writes[write];
             if write.event != event {
                 observations.push((write.event, event, edge));
@@ -386,7 +445,6 @@ impl Machine {
                 }
             }
         }
-        writes
     }
 
     fn write(
@@ -540,7 +598,12 @@ impl Machine {
             Point::Warp(block, warp, mask) => (block, of_warp(warp, mask)),
         };
         let missing = threads & !arrivals.arrived & self.existing;
-        if missing & !self.ended[block as usize] != 0 {
+        // A barrier with a count needs an arrival of each warp: ended threads do not arrive.
+        let absent = |warp: u32| {
+            let of_warp = of_warp(warp, u32::MAX) & self.existing;
+            arrivals.warps >> warp & 1 == 1 && of_warp != 0 && of_warp & arrivals.arrived == 0
+        };
+        if missing & !self.ended[block as usize] != 0 || (0..4).any(absent) {
             return;
         }
         let arrivals = self.points.remove(&point).expect("the arrivals");

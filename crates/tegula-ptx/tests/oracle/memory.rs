@@ -126,6 +126,15 @@ impl Memory {
         }
         [&[number], &write.observed[..]].concat()
     }
+
+    /// The writes that a strong read observes in some execution: all that are morally strong with it.
+    pub fn observable(&self, location: Location, read: Strong) -> Vec<usize> {
+        let is_observable = |write: &Write| {
+            write.location == location && write.strong.is_some_and(|strong| strong.reach_each_other(read))
+        };
+        let writes = self.writes.iter().enumerate().filter(|(_, write)| is_observable(write));
+        writes.flat_map(|(number, write)| [&[number], &write.observed[..]].concat()).collect()
+    }
 }
 
 const _: () = assert!(0x40 + DATA_BYTES as u8 <= 0x80, "initial bytes of arrays differ");

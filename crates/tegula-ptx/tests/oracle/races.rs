@@ -142,7 +142,8 @@ fn races_of(execution: &Execution, first_wait: usize) -> Races {
         }
         let witness = Witness { threads: [one.thread, other.thread], copies: [one.is_copy, other.is_copy] };
         races.possible.entry(pair).or_insert(witness);
-        if !is_same_store && !loose.ordered(one, other) {
+        let is_early = one.is_early || other.is_early;
+        if !is_same_store && !is_early && !loose.ordered(one, other) {
             races.certain.insert(pair);
         }
     });
