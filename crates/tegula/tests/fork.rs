@@ -19,8 +19,8 @@ fn products() -> Vec<f32> {
 
 /// Whether the products of a forked process are `expected`. It is killed if it hangs.
 fn check_in_child(expected: &[f32]) {
-    // SAFETY: no other thread holds a lock that the child needs: those of the pool are idle, and the
-    // C library's allocator is consistent after a fork.
+    // SAFETY: no other thread holds a lock that the child needs: those of the pool are idle, and
+    // the C library's allocator is consistent after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let right = threads::count() == 1 && products() == expected;

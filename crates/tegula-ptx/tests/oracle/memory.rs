@@ -127,7 +127,8 @@ impl Memory {
         [&[number], &write.observed[..]].concat()
     }
 
-    /// The writes that a strong read observes in some execution: all that are morally strong with it.
+    /// The writes that a strong read observes in some execution: all that are morally strong with
+    /// it.
     pub fn observable(&self, location: Location, read: Strong) -> Vec<usize> {
         let is_observable = |write: &Write| {
             write.location == location && write.strong.is_some_and(|strong| strong.reach_each_other(read))

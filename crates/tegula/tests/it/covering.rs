@@ -96,11 +96,11 @@ fn pairs_holds_every_pair_of_valid_rows() {
 #[test]
 fn each_value_is_in_as_many_rows() {
     let rows = pairs(&[3, 4, 2, 5], |_| true, |_| 1);
-    let few = each_value(rows.clone(), 2);
-    assert!(few.len() < rows.len(), "{} of {} rows", few.len(), rows.len());
+    let selected = each_value(rows.clone(), 2);
+    assert!(selected.len() < rows.len(), "{} of {} rows", selected.len(), rows.len());
     for (i, levels) in [3, 4, 2, 5].into_iter().enumerate() {
         for value in 0..levels {
-            assert!(few.iter().filter(|row| row[i] == value).count() >= 2, "value {value} of parameter {i}");
+            assert!(selected.iter().filter(|row| row[i] == value).count() >= 2, "value {value} of parameter {i}");
         }
     }
 }
