@@ -189,11 +189,11 @@ impl Machine {
         let step = self.steps.get(random.below(self.steps.len().max(1)));
         let of_step = step.filter(|_| random.chance(2)).map(|step| step.threads);
         let one_of = random.choose(&[0, 2, 3, 8]);
-        let mut is_late = |thread: &Thread| {
+        let is_late = |thread: &Thread| {
             let may_be = of_step.is_none_or(|threads| threads.contains(thread.block, thread.number));
             may_be && one_of > 0 && random.chance(one_of)
         };
-        self.threads.iter().map(|thread| is_late(thread)).collect()
+        self.threads.iter().map(is_late).collect()
     }
 
     /// Executes the next step of a thread; false if it must wait or has ended.

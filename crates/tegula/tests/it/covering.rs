@@ -51,13 +51,13 @@ pub fn pairs(levels: &[usize], valid: impl Fn(&[usize]) -> bool, cost: impl Fn(&
 pub fn each_value(rows: Vec<Row>, times: usize) -> Vec<Row> {
     let mut seen = BTreeMap::new();
     let has_rare_value = |row: &Row| {
-        let counts = row.iter().enumerate().map(|value| {
-            let count = seen.entry((value.0, *value.1)).or_insert(0);
+        let mut is_rare = false;
+        for value in row.iter().copied().enumerate() {
+            let count = seen.entry(value).or_insert(0);
             *count += 1;
-            *count
-        });
-        // All values are counted.
-        counts.fold(false, |rare, count| rare || count <= times)
+            is_rare |= *count <= times;
+        }
+        is_rare
     };
     rows.into_iter().filter(has_rare_value).collect()
 }
