@@ -19,7 +19,7 @@ enum Sizes {
 }
 
 /// A line of the GPU table: label, file, layouts (all if empty), epilogue, sizes.
-const GPU: [(&str, &str, &[&str], &str, Sizes); 14] = [
+const GPU: [(&str, &str, &[&str], &str, Sizes); 16] = [
     ("f32", "h200-f32", &[], "none", Sizes::All),
     ("f64", "h200-f64", &[], "none", Sizes::All),
     ("bf16, multiples of 8", "h200-bf16", &[], "none", Sizes::MultiplesOf8),
@@ -28,6 +28,8 @@ const GPU: [(&str, &str, &[&str], &str, Sizes); 14] = [
     ("f16, other sizes", "h200-f16", &[], "none", Sizes::Others),
     ("bf16, random multiples of 8", "h200-bf16-random", &[], "none", Sizes::MultiplesOf8),
     ("bf16, other random sizes", "h200-bf16-random", &[], "none", Sizes::Others),
+    ("bf16, layers of models", "h200-models-bf16", &[], "none", Sizes::All),
+    ("bf16, layers of models, on an H100", "h100-models-bf16", &[], "none", Sizes::All),
     ("bf16 with bias and GELU", "h200-bf16-epilogue", &[], "bias+gelu", Sizes::All),
     ("i8, A and Bᵀ row-major", "h200-i8", &["nt"], "none", Sizes::All),
     ("i8, other layouts", "h200-i8", &["nn", "tn"], "none", Sizes::All),
@@ -36,13 +38,14 @@ const GPU: [(&str, &str, &[&str], &str, Sizes); 14] = [
     ("i32", "h200-i32", &[], "none", Sizes::All),
 ];
 
-/// A line of the CPU table: label and file.
-const CPU: [(&str, &str); 5] = [
-    ("f32", "cpu-f32"),
-    ("f64", "cpu-f64"),
-    ("bf16 (AMX)", "cpu-bf16"),
-    ("i8 (AMX)", "cpu-i8"),
-    ("f32 and f64, AVX2 only", "cpu-avx2"),
+/// Lines of the CPU table: label, file, numbers of threads.
+const CPU: [(&str, &str, &[f64]); 6] = [
+    ("f32", "cpu-f32", &[1.0, 2.0]),
+    ("f64", "cpu-f64", &[1.0, 2.0]),
+    ("f32", "cpu-spr16-f32", &[16.0]),
+    ("bf16 (AMX)", "cpu-bf16", &[1.0, 2.0]),
+    ("i8 (AMX)", "cpu-i8", &[1.0, 2.0]),
+    ("f32 and f64, AVX2 only", "cpu-avx2", &[1.0, 2.0]),
 ];
 
 /// Rows at or above this ratio are not listed as losing.
@@ -164,11 +167,11 @@ fn gpu() -> Result<String, String> {
 
 fn cpu() -> Result<String, String> {
     let mut text = format!("| CPU, against the fastest library of each row | {HEAD}\n|---|--:|--:|--:|--:|--:|\n");
-    for (label, file) in CPU {
+    for (label, file, threads) in CPU {
         let rows = rows(file)?;
-        for threads in [1.0, 2.0] {
-            let rows: Vec<Row> = rows.iter().filter(|row| row.threads == Some(threads)).cloned().collect();
-            let plural = if threads > 1.0 { "s" } else { "" };
+        for threads in threads {
+            let rows: Vec<Row> = rows.iter().filter(|row| row.threads == Some(*threads)).cloned().collect();
+            let plural = if *threads > 1.0 { "s" } else { "" };
             if !rows.is_empty() {
                 text += &format!("| {label}, {threads} thread{plural} | {} |\n", cells(&rows));
             }
