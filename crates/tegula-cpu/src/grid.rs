@@ -119,8 +119,8 @@ impl GridProblem {
         [self.sizes[0].div_ceil(self.tile[0]), self.sizes[1].div_ceil(self.col_unit)]
     }
 
-    /// The fewest column tiles whose packed panels stay in half of the L2 cache, while micro-panels
-    /// of A stream past.
+    /// The minimum number of column tiles for which packed panels fit in half of the L2 cache. The
+    /// other half is for micro-panels of A.
     fn min_col_tiles(&self) -> usize {
         let unit = self.kc.min(self.sizes[2]) * self.value_bytes * self.col_unit;
         self.units()[1].div_ceil((self.l2 / 2 / unit.max(1)).max(1))

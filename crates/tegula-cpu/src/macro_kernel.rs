@@ -103,8 +103,8 @@ impl<T: CpuElement> Product<'_, T> {
                         // LOOP 4.
                         for step in block.kc_steps(&round, chunk) {
                             // SAFETY: the caller's promise. Chunks of a phase write disjoint
-                            // memory, and begin when those before, whose results they read, are
-                            // complete. Each slice has its own accumulators.
+                            // memory, and read results of earlier phases, which are complete. Each
+                            // slice has its own accumulators.
                             unsafe {
                                 match plan.packed[1] {
                                     true => block.macro_kernel(worker, &step),
@@ -283,8 +283,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 unsafe { (self.kernel.pack[0])(self.product.a, rows_of_a, k_range.clone(), k_groups, to) };
             }
         } else {
-            // The pieces of a column of macro tiles follow one another, so they are packed by few
-            // threads: those whose macro tiles read them.
+            // The pieces of a column of macro tiles are consecutive chunks, so that few threads
+            // pack them: the threads that prefer the macro tiles of this column.
             let chunk = chunk - a_pieces * steps;
             let (k_range, k_groups_before) = step_at(chunk / k_pieces % steps);
             let cols = self.tile_cols(chunk / k_pieces / steps);

@@ -38,8 +38,8 @@ const MAX_LANES: usize = 64;
 /// those of the current rayon pool, else the caller and some of the first `workers` of this module.
 ///
 /// The caller is worker 0; worker numbers are below `threads`. A phase begins when all chunks of
-/// the phases before it are complete. Each thread prefers a range of chunks, the same in every job,
-/// whose operands its cache may still hold. Then it takes chunks from the ranges of others.
+/// the phases before it are complete. Each thread claims chunks of its own range first, the same in
+/// every job, since its cache may still hold their operands. Then it claims chunks of other ranges.
 pub fn parallel_phases(
     threads: usize,
     workers: usize,
