@@ -39,22 +39,27 @@ pub fn run(full: bool) -> Outcome {
 }
 
 fn section(name: &str, command: &str, full: bool) -> Outcome {
+    let command = if full { with_full_features(command) } else { command.into() };
     println!("== {name}: cargo {command}");
     let start = Instant::now();
     let mut cargo = Command::new("cargo");
-    let mut words = command.split(' ');
-    let subcommand = words.next().unwrap_or_default();
-    cargo.arg(subcommand).env("RUSTDOCFLAGS", "-D warnings");
+    cargo.args(command.split(' ')).env("RUSTDOCFLAGS", "-D warnings");
     if full {
         cargo.env("TEGULA_FULL", "1");
-        if ["clippy", "test", "doc"].contains(&subcommand) {
-            cargo.args(["--features", FULL_FEATURES]);
-        }
     }
-    cargo.args(words);
     passes(&mut cargo, &format!("{name} (cargo {command})"))?;
     println!("== {name}: passed in {:.0?}", start.elapsed());
     Ok(())
+}
+
+/// The command with [`FULL_FEATURES`], if it compiles the workspace.
+fn with_full_features(command: &str) -> String {
+    match command.split_once(' ') {
+        Some((subcommand @ ("clippy" | "test" | "doc"), rest)) => {
+            format!("{subcommand} --features {FULL_FEATURES} {rest}")
+        }
+        _ => command.into(),
+    }
 }
 
 #[cfg(test)]
@@ -66,5 +71,11 @@ mod tests {
         let failed = section("packages", "publish --workspace --dry-run --no-such-flag", true);
         let expected = "failed: packages (cargo publish --workspace --dry-run --no-such-flag)";
         assert_eq!(failed, Err(expected.into()));
+    }
+
+    #[test]
+    fn full_features_are_those_of_commands_that_compile() {
+        assert_eq!(with_full_features("test --workspace"), format!("test --features {FULL_FEATURES} --workspace"));
+        assert_eq!(with_full_features("xtask words"), "xtask words");
     }
 }
