@@ -61,7 +61,7 @@ impl Timed for HostTimer<'_> {
     fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
         if threads::count() > 1 {
             if self.waits_for_spin_down {
-                wait_for_spin_down();
+                wait_until_idle(processor_time, std::thread::sleep);
             }
             let start = Instant::now();
             while start.elapsed() < WARM_UP {
@@ -94,13 +94,12 @@ impl Timed for HostTimer<'_> {
     }
 }
 
-/// Waits until the threads of the process are idle, but not forever.
-fn wait_for_spin_down() {
-    let start = Instant::now();
-    while start.elapsed() < SPIN_DOWN_LIMIT {
-        let before = processor_time();
-        std::thread::sleep(IDLE_WINDOW);
-        if processor_time() - before < IDLE_WINDOW / 4 {
+/// Waits until the process uses less than a quarter of a processor, but not forever.
+fn wait_until_idle(used: impl Fn() -> Duration, sleep: impl Fn(Duration)) {
+    for _ in 0..SPIN_DOWN_LIMIT.as_millis() / IDLE_WINDOW.as_millis() {
+        let before = used();
+        sleep(IDLE_WINDOW);
+        if used().saturating_sub(before) < IDLE_WINDOW / 4 {
             return;
         }
     }
@@ -180,23 +179,30 @@ fn prepare<'a, T: Element>(inputs: &'a Inputs<T>, peers: &'a [PeerLibrary]) -> R
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::*;
+
+    /// How long the wait lasts where one thread of a fake process spins for `spin`.
+    fn waited(spin: Duration) -> Duration {
+        let now = Cell::new(Duration::ZERO);
+        wait_until_idle(|| now.get().min(spin), |time| now.set(now.get() + time));
+        now.get()
+    }
+
+    #[test]
+    fn wait_lasts_until_other_threads_are_idle() {
+        assert_eq!(waited(Duration::ZERO), IDLE_WINDOW);
+        let spin = Duration::from_millis(320);
+        assert!((spin..=spin + 2 * IDLE_WINDOW).contains(&waited(spin)), "{:?}", waited(spin));
+        assert!((SPIN_DOWN_LIMIT / 2..=SPIN_DOWN_LIMIT).contains(&waited(Duration::MAX)), "a thread that never stops");
+    }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn spin_down_lasts_until_a_spinning_thread_is_done() {
-        let (spinning, start) = (&AtomicBool::new(true), Instant::now());
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while start.elapsed() < Duration::from_millis(60) {
-                    std::hint::spin_loop();
-                }
-                spinning.store(false, Ordering::Relaxed);
-            });
-            wait_for_spin_down();
-            assert!(!spinning.load(Ordering::Relaxed) || start.elapsed() >= SPIN_DOWN_LIMIT);
-        });
+    fn processor_time_advances_with_work() {
+        let before = processor_time();
+        while processor_time() == before {
+            std::hint::spin_loop();
+        }
+        assert!(processor_time() > before);
     }
 }
