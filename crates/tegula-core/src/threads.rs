@@ -28,19 +28,23 @@ pub const VARIABLES: [&str; 3] = ["TEGULA_NUM_THREADS", "RAYON_NUM_THREADS", "OM
 /// 2.5 processors is 2 threads. Where the system grants fewer threads, fewer are used, down to the
 /// calling thread alone; this is logged through `tracing` at level debug.
 ///
-/// A process that was forked from one with threads has none of them, and works on the calling
-/// thread.
+/// A process that was forked after the first call has no threads of its parent, and works on the
+/// calling thread, also where that is the copy of a thread of a rayon pool.
 ///
 /// A program that needs another number creates rayon's global pool first, or calls from its own
 /// pool.
 pub fn count() -> usize {
-    /// The number of threads, and the process that has them.
-    static GLOBAL: OnceLock<(usize, u32)> = OnceLock::new();
-    if rayon::current_thread_index().is_some() {
-        return rayon::current_num_threads();
+    static GLOBAL: OnceLock<usize> = OnceLock::new();
+    /// The process of the first call, whose threads these are.
+    static PROCESS: OnceLock<u32> = OnceLock::new();
+    let process = std::process::id();
+    if *PROCESS.get_or_init(|| process) != process {
+        return 1;
     }
-    let (count, process) = *GLOBAL.get_or_init(|| (build_pool(requested()), std::process::id()));
-    if count > 1 && process != std::process::id() { 1 } else { count }
+    match rayon::current_thread_index() {
+        Some(_) => rayon::current_num_threads(),
+        None => *GLOBAL.get_or_init(|| build_pool(requested())),
+    }
 }
 
 /// The number of available processors, limited by an environment variable.
@@ -58,8 +62,8 @@ pub fn environment_limit() -> Option<(&'static str, usize)> {
     limit(|name| std::env::var(name).ok())
 }
 
-/// [`environment_limit`] with any values. The first
-/// of a list is the limit of the outermost level (`OMP_NUM_THREADS=4,2`).
+/// [`environment_limit`] with any values. The first of a list is the limit of the outermost level
+/// (`OMP_NUM_THREADS=4,2`).
 fn limit(value: impl Fn(&str) -> Option<String>) -> Option<(&'static str, usize)> {
     let number = |text: String| text.split(',').next()?.trim().parse().ok().filter(|&count| count > 0);
     VARIABLES.into_iter().find_map(|name| Some((name, number(value(name)?)?)))

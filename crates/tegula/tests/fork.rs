@@ -52,4 +52,7 @@ fn forked_process_multiplies_on_one_thread() {
     assert_eq!(products(), expected);
     check_in_child(&expected);
     assert_eq!(products(), expected);
+    // The child is a copy of the pool's thread, but the only one.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    pool.install(|| check_in_child(&expected));
 }
