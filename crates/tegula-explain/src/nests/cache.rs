@@ -118,6 +118,10 @@ impl Level {
     fn hits(&mut self, address: usize) -> bool {
         let number = address / self.line;
         let set = &mut self.lines[number % self.sets * self.ways..][..self.ways];
+        // Most accesses are to the line used last.
+        if set[0] == number + 1 {
+            return true;
+        }
         let way = set.iter().position(|&line| line == number + 1);
         set[..=way.unwrap_or(self.ways - 1)].rotate_right(1);
         set[0] = number + 1;

@@ -1,6 +1,8 @@
 //! The text of a kernel in each language, and the resources of a block.
 
+use std::collections::BTreeMap;
 use std::panic::Location;
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -55,7 +57,7 @@ pub struct Machine {
 impl Machine {
     /// Assembles PTX; errors of the toolkit count as no toolkit, since the page works without.
     pub fn new(image: Image) -> Machine {
-        let listing = Tools::find().and_then(|tools| tools.disassemble(&image, TARGET).ok());
+        let listing = Tools::find().and_then(|tools| listing(&tools, &image));
         Machine { image, listing }
     }
 
@@ -63,6 +65,24 @@ impl Machine {
     pub fn shared_counters(&self, launch: &SampleLaunch) -> Option<SharedCounters> {
         launch.assembled(&self.image, self.listing.as_ref()?).ok()
     }
+}
+
+/// Listings that a server keeps, since the tools take longer than a launch.
+const KEPT: usize = 256;
+
+/// The listing of a text, kept for later launches of its kernel; `None` if the tools fail.
+fn listing(tools: &Tools, image: &Image) -> Option<Listing> {
+    static LISTINGS: Mutex<BTreeMap<String, Listing>> = Mutex::new(BTreeMap::new());
+    let kept = || LISTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(listing) = kept().get(&image.text) {
+        return Some(listing.clone());
+    }
+    let listing = tools.disassemble(image, TARGET).ok()?;
+    let mut kept = kept();
+    if kept.len() < KEPT {
+        kept.insert(image.text.clone(), listing.clone());
+    }
+    Some(listing)
 }
 
 /// The kernel's text and resources as JSON, and its machine code.

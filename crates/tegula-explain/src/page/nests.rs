@@ -19,13 +19,13 @@ const SIDE: usize = 160;
 /// The tile size: a row of 16 columns is a cache line.
 const TILE: usize = 16;
 
-/// The nests' source, traffic and times as JSON; counting and timing take some seconds.
+/// The nests' source, traffic and times as JSON; counting and timing take half a second.
 pub(super) fn nests() -> Result<Value> {
     let value = |index| (index / SIDE * 7 + index % SIDE * 3) % 17;
     let a: Vec<f32> = (0..SIDE * SIDE).map(|index| value(index) as f32).collect();
     let a = View::new(&a, SIDE, SIDE)?;
     let all = Nest::ALL.map(|nest| (nest, TILE));
-    let timings = time(&all, a, a, Duration::from_secs(1))?;
+    let timings = time(&all, a, a, Duration::from_millis(250))?;
     let nests = timings.iter().map(|timing| {
         let caches = [Cache::L1, Cache::L2];
         let Traffic { reads, writes, misses } = traffic(timing.nest, TILE, [SIDE; 3], Type::F32, &caches)?;

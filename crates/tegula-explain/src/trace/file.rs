@@ -54,7 +54,8 @@ impl Trace {
     /// inconsistent with the header.
     pub fn write(&self, mut to: impl Write) -> Result<()> {
         to.write_all(MAGIC)?;
-        let mut packed = DeflateEncoder::new(to, Compression::best());
+        // Best compression takes longer, and traces are no smaller by it.
+        let mut packed = DeflateEncoder::new(to, Compression::default());
         packed.write_all(&self.to_bytes()?)?;
         packed.finish()?.flush()?;
         Ok(())
