@@ -545,7 +545,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn finish(mut self, kernel: &str) -> Result<(Program, Vec<ModuleVariable>), LowerError> {
-        debug_assert_eq!(self.kernel.name, kernel);
+        assert_eq!(self.kernel.name, kernel);
         self.mark_recursive();
         mark_polls(&mut self.code);
         let (granules, orders_finely, orders_blocks) = properties(&self.code, &self.registers);

@@ -31,7 +31,7 @@ impl Printer<'_> {
     pub fn round_tf32(&mut self, inst: &Inst, a: Operand) {
         self.require(Requirements::SM_80);
         let (d, a) = (self.results(inst)[0], self.register(a));
-        debug_assert_eq!(d.class(), RegisterClass::Word);
+        assert_eq!(d.class(), RegisterClass::Word);
         self.line(format_args!("cvt.rna.tf32.f32 {d}, {a}"));
     }
 }
