@@ -61,10 +61,12 @@ impl Variant {
     /// As [`Variant::build`].
     pub fn build_with_griddep(&self) -> Result<Kernel> {
         let kernel = self.build()?;
-        Ok(match self {
-            Variant::Helper(helper) if helper.runs_before_gemm() => kernel.with_griddep_launch_dependents(),
-            Variant::Gemm(_) | Variant::Helper(_) => kernel,
-        })
+        Ok(if self.only_signals() { kernel.with_griddep_launch_dependents() } else { kernel })
+    }
+
+    /// Whether the kernel differs for overlapping launches: it signals, but does not wait.
+    pub fn only_signals(&self) -> bool {
+        matches!(self, Variant::Helper(helper) if helper.runs_before_gemm())
     }
 
     /// Element type of A and B, or of a helper's output.

@@ -47,7 +47,7 @@ use program::Program;
 use rayon::prelude::*;
 
 /// Programs of each kind in a quick run, and in a full run.
-const QUICK_PROGRAMS: u64 = 500;
+const QUICK_PROGRAMS: u64 = 150;
 const FULL_PROGRAMS: u64 = 10_000;
 
 /// Schedules of the oracle for a program that not every run reports.

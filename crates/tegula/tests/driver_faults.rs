@@ -107,12 +107,12 @@ impl Fake {
 /// Work on a GPU.
 type Scenario = fn(&Gpu) -> Result<()>;
 
-/// Whether every call is made to fail, instead of every third.
+/// Whether every call is made to fail, instead of every fourth.
 fn full() -> bool {
     env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
 }
 
-/// Runs a scenario in a child process with every fault at every n-th call, or every third. `name`
+/// Runs a scenario in a child process with every fault at every n-th call, or every fourth. `name`
 /// is the test's.
 fn fail_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
     in_child(name, || gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, scenario))));
@@ -170,8 +170,8 @@ fn run(gpu: [c_int; 2], fault: Fault, scenario: Scenario) {
     // Symbols are looked up once per process, so look them up first.
     fake.start(0, fault, gpu);
     cuda::devices().unwrap();
-    // In the quick run each fault covers a different third of the calls.
-    let (first, step) = if full() { (1, 1) } else { (1 + fault as c_long % 3, 3) };
+    // In the quick run each of the four faults covers another quarter of the calls.
+    let (first, step) = if full() { (1, 1) } else { (1 + fault as c_long, 4) };
     for n in (first..).step_by(step) {
         fake.start(n, fault, gpu);
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -1,4 +1,4 @@
-//! A headless Chromium window, driven by the DevTools protocol
+//! Windows of a headless Chromium, driven by the DevTools protocol
 //! (<https://chromedevtools.github.io/devtools-protocol/>): JSON over a WebSocket.
 
 use std::cell::{Cell, RefCell};
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -21,53 +21,88 @@ use tungstenite::{Message, WebSocket};
 /// Names of the browser's program.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// A browser window.
+/// The running browser, which all open windows share.
+struct Browser {
+    process: Child,
+    /// The address of the DevTools.
+    address: String,
+    _profile: TempDir,
+}
+
+impl Browser {
+    /// The browser of the open windows, or a new one; `None` if none is installed.
+    fn shared() -> Option<Arc<Browser>> {
+        static SHARED: Mutex<Weak<Browser>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(browser) = shared.upgrade() {
+            return Some(browser);
+        }
+        let browser = Arc::new(Browser::start()?);
+        *shared = Arc::downgrade(&browser);
+        Some(browser)
+    }
+
+    fn start() -> Option<Browser> {
+        let required = std::env::var_os("TEGULA_REQUIRE_BROWSER").is_some_and(|value| value == "1");
+        let Some(program) = program() else {
+            assert!(!required, "no Chromium is installed, and TEGULA_REQUIRE_BROWSER=1");
+            eprintln!("skipped: no Chromium is installed");
+            return None;
+        };
+        let profile = tempfile::tempdir().unwrap();
+        let mut process = Command::new(program)
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
+            .args(["--no-first-run", "--window-size=1400,1100", "--remote-debugging-port=0"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg("about:blank")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = lines
+            .find_map(|line| Some(line.ok()?.strip_prefix("DevTools listening on ")?.to_string()))
+            .expect("the address of the DevTools");
+        thread::spawn(move || lines.for_each(drop));
+        Some(Browser { process, address, _profile: profile })
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// A browser window, with storage of its own.
 pub struct Window {
     socket: RefCell<WebSocket<TcpStream>>,
     session: String,
     calls: Cell<u64>,
     /// Messages of the page's console.
     console: RefCell<Vec<String>>,
-    browser: Child,
-    _profile: TempDir,
+    _browser: Arc<Browser>,
 }
 
 /// Opens a URL; `None` without a browser.
 pub fn open(url: &str) -> Option<Window> {
-    let required = std::env::var_os("TEGULA_REQUIRE_BROWSER").is_some_and(|value| value == "1");
-    let Some(program) = program() else {
-        assert!(!required, "no Chromium is installed, and TEGULA_REQUIRE_BROWSER=1");
-        eprintln!("skipped: no Chromium is installed");
-        return None;
-    };
-    let profile = tempfile::tempdir().unwrap();
-    let mut browser = Command::new(program)
-        .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
-        .args(["--no-first-run", "--window-size=1400,1100", "--remote-debugging-port=0"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg("about:blank")
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(browser.stderr.take().unwrap()).lines();
-    let address = lines
-        .find_map(|line| Some(line.ok()?.strip_prefix("DevTools listening on ")?.to_string()))
-        .expect("the address of the DevTools");
-    thread::spawn(move || lines.for_each(drop));
-    let host = address.trim_start_matches("ws://").split('/').next().unwrap();
+    let browser = Browser::shared()?;
+    let host = browser.address.trim_start_matches("ws://").split('/').next().unwrap();
     let stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let (socket, _) = tungstenite::client(address.as_str(), stream).unwrap();
+    let (socket, _) = tungstenite::client(browser.address.as_str(), stream).unwrap();
     let mut window = Window {
         socket: RefCell::new(socket),
         session: String::new(),
         calls: Cell::new(0),
         console: RefCell::default(),
-        browser,
-        _profile: profile,
+        _browser: browser.clone(),
     };
-    let target = window.call("Target.createTarget", json!({ "url": "about:blank" }))["targetId"].clone();
+    // The context and its pages end with the connection.
+    let context = window.call("Target.createBrowserContext", json!({ "disposeOnDetach": true }));
+    let target = json!({ "url": "about:blank", "browserContextId": context["browserContextId"], "newWindow": true });
+    let target = window.call("Target.createTarget", target)["targetId"].clone();
     let attached = window.call("Target.attachToTarget", json!({ "targetId": target, "flatten": true }));
     window.session = attached["sessionId"].as_str().unwrap().into();
     for enable in ["Page.enable", "Runtime.enable", "Log.enable"] {
@@ -94,13 +129,6 @@ pub fn page(state: &str) -> Option<Window> {
 fn program() -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|path| path.is_file())
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        _ = self.browser.kill();
-        _ = self.browser.wait();
-    }
 }
 
 impl Window {

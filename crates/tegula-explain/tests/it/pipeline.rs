@@ -11,6 +11,8 @@ use tegula_ir::check;
 use tegula_ir::launch::DeviceProperties;
 use tegula_kernels::{Hopper, Plain, PlainKind};
 
+use crate::full;
+
 const ORIGIN: [u32; 3] = [0; 3];
 
 /// Few and many stages, one to three consumers, clusters with multicast and with split k.
@@ -149,7 +151,9 @@ fn inconsistency(timeline: &Timeline, steps: usize) -> Option<String> {
 
 #[test]
 fn every_fill_is_multiplied_before_the_next_fill_of_its_stage() {
-    for name in PIPELINES {
+    // In the quick run every second one.
+    let (first, step) = if full() { (0, 1) } else { (1, 2) };
+    for name in PIPELINES.into_iter().skip(first).step_by(step) {
         let trace = persistent_trace(name, [400, 264, 496], 3);
         let steps = 8 / name.rsplit_once("_clusterk").map_or(1, |(_, blocks)| blocks.parse().unwrap());
         for block in trace.blocks() {
@@ -342,7 +346,7 @@ fn timeline_is_independent_of_the_seed() {
     ] {
         let of = |seed| timeline(&persistent_trace(name, [256, 256, 320], seed));
         let first = of(0);
-        assert!((1..6).all(|seed| of(seed) == first), "{name}");
+        assert!((1..if full() { 6 } else { 2 }).all(|seed| of(seed) == first), "{name}");
     }
 }
 

@@ -14,6 +14,7 @@ use tegula_kernels::plan::{OperandLayout, Recipe};
 use tegula_kernels::{GemmVariant, Plain};
 
 use crate::cpp_cases;
+use crate::effort::full;
 
 #[test]
 fn cuda_cpp_kernels_compute_what_the_interpreter_computes() {
@@ -24,7 +25,7 @@ fn cuda_cpp_kernels_compute_what_the_interpreter_computes() {
         return eprintln!("skipped: {}: compiler not found", compiler.display());
     }
     let folder = tempfile::tempdir().expect("a folder");
-    cpp_cases::write(folder.path(), &cpp_cases::small()).expect("the folder can be written");
+    cpp_cases::write(folder.path(), &cpp_cases::small(full())).expect("the folder can be written");
     let options = "-std=c++20 -O1 -ffp-contract=off -Wno-unknown-pragmas -pthread -I host -x c++ driver.cu -o run";
     output(Command::new(&compiler).args(options.split(' ')), folder.path());
     output(&mut Command::new("./run"), folder.path());

@@ -36,15 +36,18 @@ pub struct Case {
 }
 
 /// Small cases, with a CPU thread per GPU thread: every type, family and mapping, any strides,
-/// ragged shapes, edges, barriers, epilogues.
-pub fn small() -> Vec<Case> {
+/// ragged shapes, edges, barriers, epilogues. Every tile, or the tiles in turn.
+pub fn small(every_tile: bool) -> Vec<Case> {
     let mut random = Random(11);
     let mut cases = Vec::new();
     let mut add = |variant: Plain, sizes: [usize; 4]| cases.push(Case { variant, sizes, seed: cases.len() as u64 });
+    let mut turn = 0;
     for ty in Type::OPERANDS {
         for family in [PlainKind::Naive, PlainKind::Tiled] {
             for mapping in [Mapping::XCol, Mapping::XRow] {
-                for tile in [2, 4, if ty.size() >= 4 { 8 } else { 3 }] {
+                turn = (turn + 1) % 3;
+                let tiles = [2, 4, if ty.size() >= 4 { 8 } else { 3 }];
+                for &tile in if every_tile { &tiles[..] } else { &tiles[turn..=turn] } {
                     let sizes = [1 + random.below(2), 1 + random.below(9), 1 + random.below(9), random.below(11)];
                     add(Plain { mapping, ..Plain::new(family, ty, tile) }, sizes);
                 }
@@ -83,7 +86,7 @@ pub fn large() -> Vec<Case> {
         let sizes = if variant.edges == Edges::Floor { [2, 64, 48, 80] } else { [2, 133, 95, 71] };
         Case { variant, sizes, seed: 100 + at as u64 }
     });
-    let mut cases = small();
+    let mut cases = small(true);
     cases.iter_mut().filter(|case| case.variant.edges == Edges::Guarded).for_each(|case| {
         if case.variant.barriers == Barriers::Both {
             case.variant.tile = [16, 8, 32][case.seed as usize % 3];

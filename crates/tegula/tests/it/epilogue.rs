@@ -10,6 +10,7 @@ use tegula_kernels::plan::{Recipe, Split};
 use tegula_kernels::{Blocked, Plain, PlainKind, Vector};
 
 use super::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER, TF32};
+use super::effort::seeds;
 use super::product::{Product, Random, Sample, canonical_bits};
 
 /// A random epilogue that the type supports.
@@ -53,7 +54,7 @@ fn in_blocks_at<T: Sample>(seed: u64, blockings: &[&str], accuracy: Accuracy) {
 
 #[test]
 fn blocked_kernels_apply_the_epilogue() {
-    for seed in 0..24 {
+    for seed in 0..seeds(8, 24) {
         in_blocks::<f32>(seed, &REGISTER);
         in_blocks::<i32>(1000 + seed, &REGISTER);
         in_blocks::<f64>(2000 + seed, &REGISTER[..4]);
@@ -94,7 +95,7 @@ fn plain_and_vector_kernels_apply_the_epilogue() {
         plain::<T>(seed);
         vector_products::<T>(seed);
     }
-    for seed in 0..24 {
+    for seed in 0..seeds(8, 24) {
         for (first, ty) in (0..).step_by(1000).zip(Type::OPERANDS) {
             with_operand_type!(ty, T => both::<T>(first + seed), ty => panic!("no products of {ty}"));
         }
@@ -110,7 +111,7 @@ fn cpu_applies_the_epilogue() {
         let sizes = [1 + random.below(3) / 2, 1 + random.below(70), 1 + random.below(150), k];
         random_product::<T>(sizes, random).run_on_cpu();
     }
-    for seed in 0..40 {
+    for seed in 0..seeds(12, 40) {
         for (first, ty) in (0..).step_by(1000).zip(Type::OPERANDS) {
             with_operand_type!(ty, T => one::<T>(first + seed), ty => panic!("no products of {ty}"));
         }

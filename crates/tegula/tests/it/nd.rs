@@ -5,6 +5,7 @@ use tegula::element::{Element, Scalar};
 use tegula::nd::{NdArray, NdGemm, NdLayout, NdView, NdViewMut, matmul, product_shape};
 use tegula::{Device, Error, Matrix};
 
+use crate::effort::seeds;
 use crate::product::{Random, Sample};
 
 type Axes = &'static [usize];
@@ -198,7 +199,7 @@ fn compare<T: Sample>(device: &Device, random: &mut Random, largest: usize) {
 #[test]
 fn random_nd_products_on_the_cpu_are_correct() {
     let random = &mut Random(1);
-    for _ in 0..3000 {
+    for _ in 0..seeds(1000, 3000) {
         compare::<i32>(&Device::cpu(), random, 9);
         compare::<i8>(&Device::cpu(), random, 16);
     }
@@ -207,7 +208,7 @@ fn random_nd_products_on_the_cpu_are_correct() {
 #[test]
 fn random_nd_products_in_the_interpreter_are_correct() {
     let random = &mut Random(2);
-    for _ in 0..60 {
+    for _ in 0..seeds(20, 60) {
         compare::<i32>(&Device::interp(), random, 5);
         // The interpreter's kernels accumulate in the order of the loops above, so floats are equal
         // bit for bit.

@@ -68,7 +68,7 @@ pub fn random_product<T: Sample>(seed: u64, device: &Device) {
 
 #[test]
 fn random_pipeline_products_are_correct() {
-    for seed in 0..seeds(8, 24) {
+    for seed in 0..seeds(4, 24) {
         random_product::<bf16>(seed, &Device::interp());
         random_product::<f16>(1000 + seed, &Device::interp());
     }
@@ -302,12 +302,12 @@ impl Sweep {
     }
 }
 
-/// Every parameter value twice. The full run has every pair of values, in a covering array, and
+/// Every parameter value. The full run has every pair of values, in a covering array, and
 /// more seeds.
 #[test]
 fn pipelines_of_every_parameter_have_no_findings() {
     let pairs = covering::pairs(&Sweep::LEVELS, Sweep::is_valid, Sweep::cost);
-    let rows = if full() { pairs } else { covering::each_value(pairs, 2) };
+    let rows = if full() { pairs } else { covering::each_value(pairs, 1) };
     println!("{} pipelines", rows.len());
     for row in rows {
         let hopper = Sweep::hopper(&row);
@@ -409,6 +409,7 @@ fn split_k_reduction_of_any_tile_and_layout_is_correct() {
     // per warpgroup, widths that are multiples of 8, clusters.
     let epilogue = Epilogue { bias: Some(BiasShape::Column), activation: Activation::Gelu };
     let random = &mut Random(12);
+    let mut is_plain = false;
     for name in [
         "hopper_64x72x64_consumers1_stages2:3",
         "hopper_256x64x64_consumers2_stages2:2",
@@ -417,12 +418,18 @@ fn split_k_reduction_of_any_tile_and_layout_is_correct() {
         "hopper_64x64x64_consumers1_stages2_clusterk2:9:s",
     ] {
         for &transposed in some(&[true, false]) {
+            // The quick run alternates between products with and without an epilogue.
+            is_plain = !is_plain;
             let layouts =
                 [false, true, transposed].map(|transposed| StorageLayout { transposed, ..StorageLayout::default() });
             let product = Product::<bf16>::new([2, 137, 202, 704], layouts, random, (1.5, -0.5));
             let recipe = Recipe::named(name, Type::BF16).unwrap();
-            product.run_recipe_at(&Device::interp(), recipe, Accuracy::Full);
-            product.with_epilogue(epilogue, random).run_recipe_at(&Device::interp(), recipe, Accuracy::Full);
+            if full() || is_plain {
+                product.run_recipe_at(&Device::interp(), recipe, Accuracy::Full);
+            }
+            if full() || !is_plain {
+                product.with_epilogue(epilogue, random).run_recipe_at(&Device::interp(), recipe, Accuracy::Full);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use tegula_ir::check;
 use tegula_kernels::Vector;
 use tegula_kernels::plan::{Recipe, Split};
 
+use super::effort::seeds;
 use super::product::{Product, Random, Sample, StorageLayout};
 
 /// A kernel with small blocks, so that small products have several.
@@ -35,7 +36,7 @@ fn random_product<T: Sample>(seed: u64) {
 
 #[test]
 fn random_vector_products_are_correct() {
-    for seed in 0..30 {
+    for seed in 0..seeds(10, 30) {
         for (first, ty) in (0..).step_by(1000).zip(Type::OPERANDS) {
             with_operand_type!(ty, T => random_product::<T>(first + seed), ty => panic!("no products of {ty}"));
         }

@@ -11,6 +11,7 @@ use tegula::element::{Scalar, Type, with_operand_type};
 use tegula::{Device, Gemm, Layout, Matrix, Shape, View, ViewMut};
 use tegula_bench::oracle;
 
+use crate::effort::seeds;
 use crate::product::{Random, Sample};
 
 /// Positions of the elements of a view in memory.
@@ -252,13 +253,17 @@ fn count(default: usize) -> usize {
 #[test]
 fn random_views_on_the_cpu_are_correct() {
     let cpu = Device::cpu();
-    for_each_case!(count(3000), |case, number| case.check(&case.run_on(&cpu), "cpu", number));
+    for_each_case!(count(seeds(1000, 3000) as usize), |case, number| case.check(&case.run_on(&cpu), "cpu", number));
 }
 
 #[test]
 fn random_views_in_the_interpreter_are_correct() {
     let interp = Device::interp();
-    for_each_case!(count(1000), |case, number| case.check(&case.run_on(&interp), "interp", number));
+    for_each_case!(count(seeds(250, 1000) as usize), |case, number| case.check(
+        &case.run_on(&interp),
+        "interp",
+        number
+    ));
 }
 
 /// From host memory, through copies, and from GPU memory in place.

@@ -121,9 +121,16 @@ impl Lock {
 
 /// Removes what the result does not depend on: comments and the kernel's name.
 fn without_names(text: &str) -> String {
-    let name = text.split(".entry ").nth(1).and_then(|rest| rest.split('(').next()).unwrap_or_default();
-    let code = text.lines().filter(|line| !line.starts_with("//"));
-    code.map(|line| line.replace(&format!(".entry {name}("), ".entry kernel(") + "\n").collect()
+    const ENTRY: &str = ".visible .entry ";
+    let mut code = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| !line.starts_with("//")) {
+        match line.strip_prefix(ENTRY).and_then(|entry| entry.split_once('(')) {
+            Some((_, parameters)) => code.extend([ENTRY, "kernel(", parameters]),
+            None => code += line,
+        }
+        code.push('\n');
+    }
+    code
 }
 
 #[test]
@@ -135,7 +142,7 @@ fn lock_round_trips_and_keys_depend_on_assembler_inputs() {
     lock.insert(lock.text_of(&stored), Some(resources));
     assert_eq!(Lock::parse(&lock.text()).as_ref(), Some(&lock));
     assert_eq!(lock.get(&lock.text_of(&stored)), Some(resources));
-    let named = |name: &str, body: &str| job(&format!("// {name}\n.entry {name}(\n{body}"), "sm_90");
+    let named = |name: &str, body: &str| job(&format!("// {name}\n.visible .entry {name}(\n{body}"), "sm_90");
     assert_eq!(lock.text_of(&named("a", "ret")).key, lock.text_of(&named("b", "ret")).key);
     assert_ne!(lock.text_of(&named("a", "ret")).key, lock.text_of(&named("a", "nop")).key);
     for text in [lock.text_of(&job("text ", "sm_90")), other.text_of(&stored)] {

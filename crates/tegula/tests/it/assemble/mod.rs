@@ -62,9 +62,11 @@ impl Source {
             Source::Golden(name, kernel) => add(name.clone(), variants::print((**kernel).clone())?.text, true),
             Source::Variant(variant) => {
                 let text = print(variant.build())?;
-                let with_griddep = print(variant.build_with_griddep())?;
-                if text != with_griddep {
-                    add(format!("{}.overlapping", variant.name()), with_griddep, true);
+                if variant.only_signals() {
+                    let with_griddep = print(variant.build_with_griddep())?;
+                    if text != with_griddep {
+                        add(format!("{}.overlapping", variant.name()), with_griddep, true);
+                    }
                 }
                 add(variant.name(), text, variants::measured(variant));
             }
