@@ -127,6 +127,7 @@ pub fn measure<T: Element>(
     let multiply = |c: &mut Matrix<T::Out>| -> Result<Report> {
         let product = Gemm::new(inputs.a(), inputs.b(), c.view_mut()).alpha(case.alpha).beta(case.beta);
         let product = product.accuracy(case.accuracy).on(device).epilogue(inputs.epilogue_operands());
+        let product = if settings.batch_invariant { product.batch_invariant() } else { product };
         match &settings.plan {
             Some(plan) => device.run(plan, product),
             None => product.run(),

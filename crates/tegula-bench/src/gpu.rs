@@ -10,7 +10,8 @@ use tegula_kernels::plan::{Plan, choose, legal};
 use super::accuracy::SampledRows;
 use super::tune::{TuneEffort, TuneReport, shortlist, time_shortlist};
 use super::{
-    BenchReport, Inputs, Measurement, Peer, PeerKind, PeerMeasurement, Settings, Timed, rank_candidates, search_peers,
+    BenchReport, DEFAULT_PLAN, Inputs, Measurement, Peer, PeerKind, PeerMeasurement, Settings, Timed, rank_candidates,
+    search_peers,
 };
 use crate::cublaslt::Candidates;
 use crate::graph_timer::{GraphTimer, OperandSets};
@@ -48,6 +49,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
             let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).accuracy(case.accuracy).on(&device);
             let activation = case.epilogue.activation;
             let product = product.epilogue(EpilogueOperands { bias: operands.bias(), activation });
+            let product = if settings.batch_invariant { product.batch_invariant() } else { product };
             let report = match &settings.plan {
                 Some(plan) => device.run(plan, product),
                 None => product.run(),
@@ -60,17 +62,27 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
             PeerKind::CublasLt(lt) => lt.candidates(&operands, case.accuracy, case.epilogue.activation)?,
             _ => Candidates::none(),
         };
+        let default = || {
+            GraphTimer::new(&operands, |a, b, c| {
+                let product = Gemm::new(a, b, c).alpha(case.alpha).beta(case.beta).accuracy(case.accuracy).on(&device);
+                let activation = case.epilogue.activation;
+                product.epilogue(EpilogueOperands { bias: operands.bias(), activation }).run().map(drop)
+            })
+        };
         let timer = |index| {
             let (candidates, [alpha, beta]) = (&candidates, [case.alpha, case.beta]);
             GraphTimer::new(&operands, move |a, b, c| candidates.queue(index, alpha, [a, b], beta, c))
         };
-        let mut timers: Vec<GraphTimer<'_, T>> = (0..candidates.len()).map(timer).collect();
+        let mut timers: Vec<GraphTimer<'_, T>> = match &peer.0 {
+            PeerKind::Default => vec![default()],
+            _ => (0..candidates.len()).map(timer).collect(),
+        };
         let power_limited = case.flops() >= POWER_LIMITED_FLOPS;
         let search = search_peers(&mut ours, &mut timers, rank_candidates, sets, power_limited, settings.seconds)?;
         let peer = match (search.fastest(), search.call_times().1) {
             (Some(fastest), Some(time)) => Some(PeerMeasurement {
-                name: candidates.name(fastest),
-                candidates: candidates.len(),
+                name: if let PeerKind::Default = peer.0 { DEFAULT_PLAN.into() } else { candidates.name(fastest) },
+                candidates: timers.len(),
                 measurement: Measurement { time, r: check(&mut timers[fastest])? },
                 other_candidates: Vec::new(),
             }),

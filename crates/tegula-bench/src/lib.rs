@@ -38,7 +38,7 @@ use tegula::element::{Accuracy, Element, Scalar};
 use tegula::epilogue::{BiasShape, Epilogue, EpilogueOperands};
 use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Shape, View};
-use tegula_kernels::plan::Plan;
+use tegula_kernels::plan::{Caps, Plan};
 pub use tune::{CandidateTime, TuneEffort, TuneReport};
 
 #[cfg(feature = "cuda")]
@@ -138,7 +138,12 @@ pub struct Settings {
     pub seconds: f64,
     /// Plan to run instead of the heuristic's choice.
     pub plan: Option<Plan>,
+    /// Whether the product is batch-invariant ([`Gemm::batch_invariant`](tegula::Gemm)).
+    pub batch_invariant: bool,
 }
+
+/// The name of Tegula with the default plan, as a peer.
+const DEFAULT_PLAN: &str = "default plan";
 
 /// The peer libraries of a measurement.
 #[derive(Debug)]
@@ -150,6 +155,8 @@ enum PeerKind {
     #[cfg(feature = "cuda")]
     CublasLt(CublasLt),
     Host(Vec<PeerLibrary>),
+    /// Tegula with the default plan.
+    Default,
 }
 
 impl Peer {
@@ -188,6 +195,21 @@ impl Peer {
         libraries.map(|libraries| Peer(PeerKind::Host(libraries)))
     }
 
+    /// Tegula with the default plan, on a GPU.
+    ///
+    /// # Errors
+    /// [`Error::PeerUnavailable`] if the device is not a GPU.
+    pub fn default_plan(device: &Device) -> Result<Peer> {
+        match device.caps() {
+            Caps::Gpu(_) => Ok(Peer(PeerKind::Default)),
+            _ => Err(Error::PeerUnavailable {
+                library: "the default plan",
+                why: format!("it is timed on GPUs, not on {}", device.name()),
+                advice: "choose --device cuda:0, or leave out --vs",
+            }),
+        }
+    }
+
     /// Names and versions, separated by commas; `None` without a peer library.
     pub fn name(&self) -> Option<String> {
         match &self.0 {
@@ -195,6 +217,7 @@ impl Peer {
             #[cfg(feature = "cuda")]
             PeerKind::CublasLt(lt) => Some(format!("cublasLt {}", lt.version())),
             PeerKind::Host(libraries) => Some(libraries.iter().map(PeerLibrary::name).collect::<Vec<_>>().join(", ")),
+            PeerKind::Default => Some(DEFAULT_PLAN.into()),
         }
     }
 }
@@ -458,7 +481,7 @@ mod tests {
 
     #[test]
     fn measure_empty_product_is_rejected() {
-        let settings = Settings { seed: 0, seconds: 0.0, plan: None };
+        let settings = Settings { seed: 0, seconds: 0.0, plan: None, batch_invariant: false };
         let result = measure(&Device::cpu(), &case(3, 0, 7), &settings, &Peer::none());
         assert!(matches!(result, Err(Error::Shape(_))));
     }

@@ -319,6 +319,9 @@ pub struct MulArgs {
     /// multiplied
     #[arg(long, value_name = "HOW", default_value = "full", value_parser = accuracy_parser())]
     pub accuracy: Accuracy,
+    /// Compute bits of a row of C that do not depend on the other rows, on the batch, or on strides
+    #[arg(long)]
+    pub batch_invariant: bool,
     /// Compare with a more exact product; fail where the error exceeds the bound for k
     #[arg(long)]
     pub verify: bool,
@@ -462,6 +465,9 @@ pub struct BenchArgs {
     /// register_64x64x16_warp32x32_thread8x4_stages4_slices2_blocks2:4
     #[arg(long, value_name = "NAME", ignore_case = true)]
     pub kernel: Option<String>,
+    /// Time batch-invariant products; see 'mul --help'. '--vs default' shows what that costs
+    #[arg(long)]
+    pub batch_invariant: bool,
     /// Seed of the random inputs
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>(0))]
     pub seed: u64,
@@ -488,7 +494,7 @@ impl BenchArgs {
         for &ty in &self.products.dtype {
             self.epilogue.check(ty).map_err(|why| Failure::Usage(format!("--epilogue {}: {why}", self.epilogue)))?;
         }
-        let alone = [PeerName::None, PeerName::Cublaslt];
+        let alone = [PeerName::None, PeerName::Cublaslt, PeerName::Default];
         if let (Some(name), 2..) = (self.vs.iter().find(|name| alone.contains(name)), self.vs.len()) {
             return Err(Failure::Usage(format!(
                 "--vs {} excludes other peers; list only libraries of the CPU together",
@@ -534,6 +540,9 @@ impl BenchArgs {
         if let Some(kernel) = &self.kernel {
             rest += &format!(" --kernel {kernel}");
         }
+        if self.batch_invariant {
+            rest += " --batch-invariant";
+        }
         rest + &format!(" --seed {} --time {}", self.seed, short(self.time))
     }
 }
@@ -545,6 +554,8 @@ pub enum PeerName {
     None,
     /// NVIDIA cuBLASLt, the fastest of its candidates; GPU
     Cublaslt,
+    /// Tegula with its default plan; GPU
+    Default,
     /// Intel MKL; CPU; TEGULA_MKL is its path
     Mkl,
     /// OpenBLAS; CPU; TEGULA_OPENBLAS is its path
@@ -567,7 +578,7 @@ impl PeerName {
     /// The CPU library; `None` for others.
     pub fn blas(&self) -> Option<Blas> {
         match self {
-            PeerName::None | PeerName::Cublaslt => None,
+            PeerName::None | PeerName::Cublaslt | PeerName::Default => None,
             PeerName::Mkl => Some(Blas::Mkl),
             PeerName::Openblas => Some(Blas::OpenBlas),
             PeerName::Blis => Some(Blas::Blis),

@@ -32,6 +32,7 @@ pub fn run(args: &BenchArgs, progress: &ProgressDisplay) -> Result<()> {
     let peer = match args.vs.as_slice() {
         [PeerName::None] => Peer::none(),
         [PeerName::Cublaslt] => Peer::cublaslt(&device)?,
+        [PeerName::Default] => Peer::default_plan(&device)?,
         names => Peer::host(&names.iter().filter_map(PeerName::blas).collect::<Vec<_>>(), &device)?,
     };
     let mut report = Report {
@@ -89,7 +90,13 @@ impl ProductCase {
         let (transposed, accuracy, epilogue) = (self.layout.transposed(), self.accuracy, args.epilogue);
         let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy, epilogue };
         let report = self.plan(args).and_then(|plan| {
-            bench::measure(device, &case, &Settings { seed: args.seed, seconds: args.time, plan }, peer)
+            let batch_invariant = args.batch_invariant;
+            bench::measure(
+                device,
+                &case,
+                &Settings { seed: args.seed, seconds: args.time, plan, batch_invariant },
+                peer,
+            )
         });
         let command = args.row_command(&device.name(), self);
         let (figures, error) = match report {

@@ -228,7 +228,16 @@ fn try_product(device: DeviceChoice) -> Result<Done, String> {
         let mut c = NdArray::zeros(&[40, 40])?;
         let silent = ProgressDisplay::new(true, false);
         let (accuracy, finish) = (Accuracy::Full, NdEpilogueOperands::default());
-        let operands = Operands { device, alpha: 1.0, a: a.view(), b: a.view().t(), beta: 0.0, finish, accuracy };
+        let operands = Operands {
+            device,
+            alpha: 1.0,
+            a: a.view(),
+            b: a.view().t(),
+            beta: 0.0,
+            finish,
+            accuracy,
+            batch_invariant: false,
+        };
         let done = operands.multiply(&mut c, &silent)?;
         let verified = operands.verify(None, &c.view(), &silent)?;
         Ok((done, verified))

@@ -65,6 +65,7 @@ pub struct Operands<'a, T: Element> {
     pub beta: T::Acc,
     pub finish: NdEpilogueOperands<'a, T::Out>,
     pub accuracy: Accuracy,
+    pub batch_invariant: bool,
 }
 
 impl<T: Element> Operands<'_, T> {
@@ -114,6 +115,7 @@ impl<T: Element> Operands<'_, T> {
     fn product<'c>(&'c self, c: &'c mut NdArray<T::Out>, device: &Device) -> NdGemm<'c, T> {
         let product = NdGemm::new(self.a.clone(), self.b.clone(), c.view_mut()).alpha(self.alpha).beta(self.beta);
         let product = product.activation(self.finish.activation).accuracy(self.accuracy).on(device);
+        let product = if self.batch_invariant { product.batch_invariant() } else { product };
         match &self.finish.bias {
             Some(bias) => product.bias(bias.clone()),
             None => product,

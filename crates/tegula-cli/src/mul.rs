@@ -128,7 +128,8 @@ impl Mul<'_> {
         };
         let bias = bias.as_ref().map(Array::view).transpose()?;
         let finish = NdEpilogueOperands { bias, activation: args.activation };
-        let operands = Operands { device: args.device, alpha, a, b, beta, finish, accuracy: args.accuracy };
+        let (accuracy, batch_invariant) = (args.accuracy, args.batch_invariant);
+        let operands = Operands { device: args.device, alpha, a, b, beta, finish, accuracy, batch_invariant };
         if args.explain_plan {
             let plan = operands.explain(&mut c)?;
             let mut out = stdout()?.lock();
@@ -287,6 +288,7 @@ mod tests {
             beta: 0.0,
             finish: NdEpilogueOperands::default(),
             accuracy: Accuracy::Full,
+            batch_invariant: false,
         };
         let conclude_with = |r| {
             let done = Done { device: "cpu".into(), kernel: "loop".into(), seconds: 1.0 };

@@ -89,6 +89,8 @@ pub struct BlockingProblem<S> {
     pub prepacked: bool,
     /// Available threads.
     pub threads: usize,
+    /// Whether the bits of a row must not depend on other rows, or on strides.
+    pub batch_invariant: bool,
 }
 
 /// Steps of k in each of `slices` slices, a multiple of KC; the last slice may have fewer.
@@ -99,7 +101,8 @@ pub fn slice_len(k: usize, slices: usize, kc: usize) -> usize {
 impl BlockingPlan {
     /// Chooses the blocking of a product.
     pub fn new<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> BlockingPlan {
-        let BlockingProblem { sizes: [m, n, k], scalars: [alpha, beta], a, b, c_col, prepacked, threads } = *problem;
+        let BlockingProblem { sizes: [m, n, k], scalars: [alpha, beta], a, b, c_col, prepacked, threads, .. } =
+            *problem;
         let [_, nr] = kernel.tile;
         let work = m.saturating_mul(n).saturating_mul(k);
         let justified = threads.min(work / WORK_PER_THREAD).max(1);
@@ -109,13 +112,16 @@ impl BlockingPlan {
         let small = work < kernel.small_work && (!conflicts(b[1]) || k <= 64);
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
         let narrow = n <= kernel.vector_len / 2 || m == 1;
-        let unpacked = b_readable && (skinny || narrow || small && !prepacked);
+        // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
+        let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
+        let unpacked = b_readable && (skinny || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
         let along_k = a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_unpacked =
             unpacked || kernel.direct_a && (along_k || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         let kc = match () {
+            _ if fixed => kernel.kc,
             _ if unpacked && skinny => STREAMED_KC,
             _ if !unpacked && !prepacked && kernel.padded_a && m <= SHORT_KC_ROWS => {
                 SHORT_KC_UNITS * kernel.k_unit * kernel.k_pack
@@ -125,7 +131,7 @@ impl BlockingPlan {
             _ => kernel.kc,
         };
 
-        let long_k = m.saturating_mul(n) <= SLICED_ELEMENTS && a_unpacked && !skinny;
+        let long_k = m.saturating_mul(n) <= SLICED_ELEMENTS && a_unpacked && !skinny && !fixed;
         let slices = if long_k { (k / MIN_SLICE_STEPS).clamp(1, MAX_SLICES) } else { 1 };
         // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
         let slices = k.div_ceil(slice_len(k, slices, kc));
@@ -310,6 +316,7 @@ mod tests {
                     c_col: 1,
                     prepacked: false,
                     threads: 2,
+                    batch_invariant: false,
                 };
                 let BlockingPlan { slices, kc, .. } = BlockingPlan::new::<f32>(&kernel, &problem);
                 let each = slice_len(k, slices, kc);

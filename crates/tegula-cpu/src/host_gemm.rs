@@ -50,6 +50,7 @@ pub struct HostGemm<'a, S> {
     pub beta: S,
     pub packed_b: Option<&'a PackedB>,
     pub meter: Option<&'a ProgressMeter<'a>>,
+    pub batch_invariant: bool,
 }
 
 impl<S: Accumulate> HostGemm<'_, S> {
@@ -81,7 +82,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
         let Shape { batches, rows: m, cols: n } = c.layout.shape;
         let k = a.layout.shape.cols;
         let (parallel, batch_parallel) = threading([m, n, k], batches);
-        let isa = isa_for_rows::<T>(self.isa, m);
+        let isa = self.isa_for_rows::<T>(m);
         let b_shape = Shape { rows: k, ..c.layout.shape };
         let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
         // SAFETY: the caller's promise.
@@ -99,6 +100,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             c_col: c.col_stride(),
             prepacked: packed_b(0).is_some(),
             threads: if parallel { thread_pool::available() } else { 1 },
+            batch_invariant: self.batch_invariant,
         };
         let one = |batch| {
             let (a, b, c, epilogue) = (a.batch(batch), b.batch(batch), c.batch(batch), epilogue.batch(batch));
@@ -118,6 +120,17 @@ impl<S: Accumulate> HostGemm<'_, S> {
         if batch_parallel { threads::for_each(batches, one) } else { (0..batches).try_for_each(one) }
     }
 
+    /// The instruction set for a number of rows: for a few rows, vectors beat mostly empty AMX
+    /// tiles. They round in another order, unless to integers.
+    fn isa_for_rows<T: CpuElement>(&self, rows: usize) -> Isa {
+        let max_rows = match T::TYPE {
+            Type::I32 => 16,
+            ty if ty.is_float() && self.batch_invariant => 0,
+            _ => 4,
+        };
+        if self.isa == Isa::Amx && rows <= max_rows { Isa::Vnni } else { self.isa }
+    }
+
     /// The workspace of a product of matrices of these layouts.
     pub fn workspace<T: CpuElement<Acc = S>>(self, [a, b, c]: [Layout; 3]) -> Result<Workspace> {
         let k = a.shape.cols;
@@ -129,7 +142,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             return Ok(Workspace { in_place: true, bytes: 0 });
         }
         check_work(c.shape, k)?;
-        let isa = isa_for_rows::<T>(self.isa, m);
+        let isa = self.isa_for_rows::<T>(m);
         let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading(sizes, batches));
         let plan = BlockingPlan::new::<T>(
             &kernel,
@@ -142,6 +155,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
                 prepacked: usable_panels::<T>(self.packed_b, transposed, isa, Shape { rows: k, ..c.shape }, 0)
                     .is_some(),
                 threads: if parallel { thread_pool::available() } else { 1 },
+                batch_invariant: self.batch_invariant,
             },
         );
         let bytes = plan.workspace_extents::<T>(&kernel, sizes).map(|extents| ScratchBuffer::<S>::bytes(&extents));
@@ -156,12 +170,6 @@ fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
     let work = m.saturating_mul(n).saturating_mul(k);
     let parallel = work >= MIN_PARALLEL_WORK;
     (parallel, !parallel && work.saturating_mul(batches) >= MIN_PARALLEL_WORK)
-}
-
-/// The instruction set for a number of rows: for a few rows, vectors beat mostly empty AMX tiles.
-fn isa_for_rows<T: CpuElement>(isa: Isa, rows: usize) -> Isa {
-    let max_rows = if T::TYPE == Type::I32 { 16 } else { 4 };
-    if isa == Isa::Amx && rows <= max_rows { Isa::Vnni } else { isa }
 }
 
 /// Whether the columns of C are contiguous and its rows are not. Micro-kernels write rows, so the

@@ -92,12 +92,14 @@ macro_rules! for_type {
 ///   this CPU.
 /// - [`Error::OutOfMemory`] where packed A and B do not fit in memory.
 pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_with_options(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, EpilogueOperands::default(), None, None)
+    gemm_with_options(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, EpilogueOperands::default(), None, None, false)
 }
 
 /// [`gemm`] with an instruction set, an epilogue, packed B, and a progress meter.
 ///
-/// The CPU must have the instruction set. The meter counts multiply-adds.
+/// The CPU must have the instruction set. The meter counts multiply-adds. `batch_invariant`: the
+/// bits of a row of C depend on that row of A, on B, on n, k, the scalars and the epilogue, and on
+/// nothing else but the instruction set.
 ///
 /// # Errors
 /// As for [`gemm`].
@@ -112,6 +114,7 @@ pub fn gemm_with_options<T: Element>(
     epilogue: EpilogueOperands<'_, T::Out>,
     packed_b: Option<&PackedB>,
     meter: Option<&ProgressMeter<'_>>,
+    batch_invariant: bool,
 ) -> Result<()> {
     with_operand_type!(
         T::TYPE,
@@ -119,7 +122,7 @@ pub fn gemm_with_options<T: Element>(
             let [alpha, beta] = [accumulator::<T, U>(alpha)?, accumulator::<T, U>(beta)?];
             let bias = epilogue.bias.map(|bias| bias_matrix::<T, U>(bias, c.shape())).transpose()?;
             let (a, b, c) = (input("A", a)?, input("B", b)?, output::<T, U>(c)?);
-            let gemm = HostGemm { isa, alpha, beta, packed_b, meter };
+            let gemm = HostGemm { isa, alpha, beta, packed_b, meter, batch_invariant };
             // SAFETY: A, B and the bias, which has the shape of C, are borrowed to read. C is
             // borrowed to write, and its elements are distinct.
             unsafe { U::multiply()(gemm, a, b, c, bias, epilogue.activation) }
@@ -198,7 +201,7 @@ fn workspace_as<T: Element, U: Compiled>(
     packed_b: Option<&PackedB>,
 ) -> Result<Workspace> {
     let [alpha, beta] = [accumulator::<T, U>(alpha)?, accumulator::<T, U>(beta)?];
-    U::workspace(HostGemm { isa, alpha, beta, packed_b, meter: None }, [a, b, c])
+    U::workspace(HostGemm { isa, alpha, beta, packed_b, meter: None, batch_invariant: false }, [a, b, c])
 }
 
 /// Casts a scalar to the accumulator type of `U`, where `T` is `U`.

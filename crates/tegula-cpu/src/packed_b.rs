@@ -113,7 +113,8 @@ mod tests {
                 let mut c = ViewMut::strided(&mut c, layout(batches, m, n)).unwrap();
                 let (one, zero) = (T::Acc::ONE, T::Acc::ZERO);
                 let epilogue = EpilogueOperands::default();
-                gemm_with_options::<T>(isa, one, a, b, zero, c.reborrow(), epilogue, Some(&packed_b), None).unwrap();
+                gemm_with_options::<T>(isa, one, a, b, zero, c.reborrow(), epilogue, Some(&packed_b), None, false)
+                    .unwrap();
                 let report = oracle::check::<T>(one, a, b, zero, None, c.as_view()).unwrap();
                 assert!(report.within(oracle::bound::<T>(k)), "{isa} {} {m}×{n}×{k}: {report:?}", T::TYPE);
             }

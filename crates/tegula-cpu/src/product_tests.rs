@@ -116,6 +116,7 @@ fn operands_with_a_scalar_of_zero_are_not_read() {
                 EpilogueOperands::default(),
                 None,
                 None,
+                false,
             )
             .unwrap();
             let want = oracle::reference::<T>(T::Acc::ONE, good, good, T::Acc::ZERO, None).unwrap();
@@ -130,6 +131,7 @@ fn operands_with_a_scalar_of_zero_are_not_read() {
                 EpilogueOperands::default(),
                 None,
                 None,
+                false,
             )
             .unwrap();
             assert_eq!(data, want.as_slice(), "{isa}: A or B was read");
@@ -151,7 +153,7 @@ fn nan_and_infinity_stay_in_their_row_and_column() {
             let (a, b) = (View::new(&a, 13, 17).unwrap(), View::new(&b, 17, 19).unwrap());
             let mut data = vec![0f32; 13 * 19];
             let mut c = ViewMut::new(&mut data, 13, 19).unwrap();
-            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, c.reborrow(), EpilogueOperands::default(), None, None)
+            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, c.reborrow(), EpilogueOperands::default(), None, None, false)
                 .unwrap();
             assert!(
                 oracle::check::<f32>(1.0, a, b, 0.0, None, c.as_view()).unwrap().within(oracle::bound::<f32>(17)),
@@ -173,7 +175,8 @@ fn sixteen_bit_results_are_rounded_once() {
     for isa in instruction_sets() {
         let mut c = [f16::ZERO];
         let mut c = ViewMut::new(&mut c, 1, 1).unwrap();
-        gemm_with_options::<f16>(isa, 1.0, a, b, 0.0, c.reborrow(), EpilogueOperands::default(), None, None).unwrap();
+        gemm_with_options::<f16>(isa, 1.0, a, b, 0.0, c.reborrow(), EpilogueOperands::default(), None, None, false)
+            .unwrap();
         let report = oracle::check::<f16>(1.0, a, b, 0.0, None, c.as_view()).unwrap();
         assert!(report.within(1.05), "{isa}: {report:?}");
     }
@@ -190,7 +193,7 @@ fn i8_extremes_do_not_overflow() {
             let (a, b) = (View::new(&a[..m * 1001], m, 1001).unwrap(), View::new(&b[..1001 * n], 1001, n).unwrap());
             let mut c = vec![0i32; m * n];
             let view = ViewMut::new(&mut c, m, n).unwrap();
-            gemm_with_options::<i8>(isa, 1, a, b, 0, view, EpilogueOperands::default(), None, None).unwrap();
+            gemm_with_options::<i8>(isa, 1, a, b, 0, view, EpilogueOperands::default(), None, None, false).unwrap();
             assert!(c.iter().all(|&sum| sum == each), "{isa} {m}×{n}: {c:?}");
         }
     }
@@ -244,12 +247,14 @@ fn strides_of_extent_one_may_have_any_value() {
             let mut c = [0f32; 3];
             let layout = Layout { shape: Shape::new(1, 3), strides: [most, most, 1], offset: 0 };
             let view = ViewMut::strided(&mut c, layout).unwrap();
-            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, view, EpilogueOperands::default(), None, None).unwrap();
+            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, view, EpilogueOperands::default(), None, None, false)
+                .unwrap();
             assert_eq!(c, [9.0, 12.0, 15.0], "{isa} {most}");
             let (a, b) = (far(2, 1, [most, 1, most]), far(1, 2, [most, most, 1]));
             let mut c = [0f32; 4];
             let view = ViewMut::new(&mut c, 2, 2).unwrap();
-            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, view, EpilogueOperands::default(), None, None).unwrap();
+            gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, view, EpilogueOperands::default(), None, None, false)
+                .unwrap();
             assert_eq!(c, [1.0, 2.0, 2.0, 4.0], "{isa} {most}");
         }
     }

@@ -124,6 +124,12 @@ pub trait KernelFamily: GemmVariant {
     /// The candidates for a product. Those without a predicted time are ordered by promise.
     fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>>;
 
+    /// The candidates that divide k into this number of ranges, for every m: their order of
+    /// accumulation may be that of others. None of a family that plans do not use in that way.
+    fn candidates_in_ranges(_problem: &Problem, _gpu: &GpuDescription, _ranges: u32) -> Vec<CandidateOf<Self>> {
+        Vec::new()
+    }
+
     /// The names of candidate kernels for large products of an element type, in any layout and
     /// accuracy.
     fn listed(ty: Type) -> Vec<String>;

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use tegula_core::element::Type;
-use tegula_core::epilogue::Epilogue;
+use tegula_core::epilogue::{BiasShape, Epilogue};
 use tegula_core::error::{Error, Result};
 use tegula_ir::MAX_SHARED_BYTES;
 use tegula_ir::prelude::*;
@@ -141,11 +141,33 @@ fn reduce<T: Element<Acc = f32>>(variant: &FragmentReduction) -> Kernel {
             for i in 0..4 {
                 let (row, col) = (row + i / 2 * 8, col + i % 2);
                 k.when(stores & row.lt(c.rows()) & col.lt(c.cols()), || {
-                    store_scaled::<T>(k, c, beta, (row, col), alpha * totals.at(i).get(), &epilogue);
+                    store(k, c, [alpha, beta], (row, col), totals.at(i).get(), &epilogue);
                 });
             }
         });
     })
+}
+
+/// Stores C(row, col) = act(alpha·sum + beta·C(row, col) + bias), bit for bit as a pipeline without
+/// split-K: alpha·sum + bias is rounded once, then beta·C is added.
+fn store<'k, T: Element<Acc = f32>>(
+    k: &'k Builder,
+    c: Global<'k, T::Out>,
+    [alpha, beta]: [Val<'k, f32>; 2],
+    at: (Val<'k, u32>, Val<'k, u32>),
+    sum: Val<'k, f32>,
+    epilogue: &KernelEpilogue<'k, T>,
+) {
+    if epilogue.is_none() {
+        return store_scaled::<T>(k, c, beta, at, alpha * sum, epilogue);
+    }
+    let bias_index = if epilogue.bias_shape() == Some(BiasShape::Row) { at.1 } else { at.0 };
+    let value = k.var(match epilogue.bias_at(bias_index) {
+        Some(bias) => alpha.mul_add(sum, bias),
+        None => alpha * sum,
+    });
+    k.when(beta.ne(0.0), || value.set(beta.mul_add(c.load(at).to::<f32>(), value.get())));
+    c.store(at, epilogue.activate(value.get()));
 }
 
 impl fmt::Display for FragmentReduction {

@@ -70,11 +70,20 @@ macro_rules! registry {
             /// The candidates of all families for a product.
             pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>> {
                 let mut all = Vec::new();
+                $(all.extend(<$Family as KernelFamily>::candidates(problem, gpu).into_iter().map(of_any_family));)*
+                all
+            }
+
+            /// The candidates of all families that divide k into this number of ranges.
+            pub(crate) fn candidates_in_ranges(
+                problem: &Problem,
+                gpu: &GpuDescription,
+                ranges: u32,
+            ) -> Vec<CandidateOf<Self>> {
+                let mut all = Vec::new();
                 $(
-                    let candidates = <$Family as KernelFamily>::candidates(problem, gpu).into_iter();
-                    all.extend(candidates.map(|CandidateOf { recipe, microseconds }| {
-                        CandidateOf { recipe: recipe.map(GemmKernel::$Family), microseconds }
-                    }));
+                    let candidates = <$Family as KernelFamily>::candidates_in_ranges(problem, gpu, ranges).into_iter();
+                    all.extend(candidates.map(of_any_family));
                 )*
                 all
             }
@@ -178,6 +187,11 @@ macro_rules! registry {
 }
 
 registry!(Plain, Vector, Blocked, Hopper);
+
+/// A candidate of a family as one among those of all families.
+fn of_any_family<K: Into<GemmKernel>>(candidate: CandidateOf<K>) -> CandidateOf<GemmKernel> {
+    CandidateOf { recipe: candidate.recipe.map(K::into), microseconds: candidate.microseconds }
+}
 
 impl From<GemmKernel> for RecipeOf<GemmKernel> {
     fn from(kernel: GemmKernel) -> Self {

@@ -144,6 +144,14 @@ impl Vector {
         self.threads_n * self.cols
     }
 
+    /// Consecutive rows of B of a thread along k: the elements of one load of B or of A.
+    pub fn run(&self) -> u32 {
+        match self.orders[1] {
+            Order2d::ColMajor => self.width(),
+            _ => (16 / self.ty.accumulator().size()) as u32,
+        }
+    }
+
     /// Rows of B of a k-step: `load_depth` for each thread along k, twice, for double buffering.
     pub const fn step(&self) -> u32 {
         2 * self.threads_k * self.load_depth
@@ -335,17 +343,9 @@ impl<'k, T: Element> ThreadState<'k, T> {
         }
     }
 
-    /// Consecutive rows of B of a thread: the elements of one load of B or of A.
-    fn group(&self) -> u32 {
-        match self.variant.transposed() {
-            true => self.variant.width(),
-            false => shared_vector_len::<T>(),
-        }
-    }
-
     /// The thread's k number `i` in half a step.
     fn depth_at(&self, i: u32) -> Val<'k, u32> {
-        let group = self.group();
+        let group = self.variant.run();
         self.y * group + (i / group * (group * self.variant.threads_k) + i % group)
     }
 
@@ -428,7 +428,7 @@ impl<'k, T: Element> ThreadState<'k, T> {
     /// Accumulates half a step, whose rows of A begin at `start` in the chunk.
     fn multiply(&self, start: Val<'k, u32>, b: Array<'k, T>) {
         let Vector { rows, cols, load_depth, .. } = self.variant;
-        let group = self.group();
+        let group = self.variant.run();
         for first in (0..load_depth).step_by(group as usize) {
             let b: Vec<_> = (0..group * cols).map(|i| b.at(first * cols + i).get().to::<T::Acc>()).collect();
             for row in 0..rows {

@@ -8,14 +8,14 @@ use tegula_kernels::Hopper;
 #[cfg(any(feature = "cuda", feature = "interp"))]
 use tegula_kernels::plan::explain::Engine;
 use tegula_kernels::plan::explain::ProblemOperands;
-use tegula_kernels::plan::{Caps, Explanation, Plan, choose_cached};
+use tegula_kernels::plan::{Caps, Explanation, Plan, choose_cached, keeps_order};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::GpuPlan;
 use crate::device::{Backend, Device, gpu_of};
 use crate::element::{Accuracy, Element, Scalar};
 use crate::epilogue::EpilogueOperands;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gemm::{Gemm, Report, epilogue_operands, input_operands, problem};
 #[cfg(feature = "interp")]
 use crate::interpret;
@@ -45,7 +45,7 @@ impl<T: Element> Gemm<'_, T> {
             // One plan only, and choosing would take longer than a small product.
             tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
             let meter = product.progress.meter(Phase::Multiply, product.work());
-            let Gemm { alpha, a, b, beta, c, epilogue, packed_b, .. } = product;
+            let Gemm { alpha, a, b, beta, c, epilogue, packed_b, batch_invariant, .. } = product;
             tegula_cpu::gemm_with_options::<T>(
                 Isa::chosen(T::TYPE)?,
                 alpha,
@@ -56,12 +56,13 @@ impl<T: Element> Gemm<'_, T> {
                 epilogue,
                 packed_b,
                 meter.as_ref(),
+                batch_invariant,
             )?;
             meter.iter().for_each(ProgressMeter::finish);
             return Ok(Report { device: device.label(), kernel: tegula_cpu::kernel_name::<T>()? });
         }
         let problem = product.problem(&caps)?;
-        let plan = choose_cached(&problem, &caps, device.tuned())?;
+        let plan = choose_cached(&problem, &caps, device.tuned(), product.batch_invariant)?;
         tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
         device.execute(&plan, product)
     }
@@ -76,14 +77,16 @@ impl<T: Element> Gemm<'_, T> {
     /// memory.
     pub fn explain(&self) -> Result<Explanation> {
         let (inputs, scalars) = ([self.a, self.b], [self.alpha, self.beta]);
-        explain(self.device.as_ref(), self.accuracy, inputs, self.c.as_view(), scalars, self.epilogue, self.packed_b)
+        let mode = (self.accuracy, self.batch_invariant);
+        explain(self.device.as_ref(), mode, inputs, self.c.as_view(), scalars, self.epilogue, self.packed_b)
     }
 }
 
-/// Explains what [`Gemm::run`] would do with these operands, scalars, epilogue and packed B.
+/// Explains what [`Gemm::run`] would do with these operands, scalars, epilogue and packed B, with
+/// this accuracy, batch-invariant or not.
 pub(crate) fn explain<T: Element>(
     device: Option<&Device>,
-    accuracy: Accuracy,
+    (accuracy, batch_invariant): (Accuracy, bool),
     [a, b]: [View<'_, T>; 2],
     c: View<'_, T::Out>,
     [alpha, beta]: [T::Acc; 2],
@@ -98,8 +101,10 @@ pub(crate) fn explain<T: Element>(
     let epilogue = epilogue_operands::<T>(epilogue, c)?;
     let (caps, tuned) = (device.caps(), device.tuned());
     let problem = problem(accuracy, a, b, c, &caps)?;
-    let explanation = device.explain(&tuned.choose(&problem, &caps)?, [a, b], c, [alpha, beta], epilogue, packed_b)?;
-    Ok(Explanation { tuned: tuned.recipe(&problem, &caps).is_some(), ..explanation })
+    let plan = choose_cached(&problem, &caps, tuned, batch_invariant)?;
+    let explanation = device.explain(&plan, [a, b], c, [alpha, beta], epilogue, packed_b)?;
+    let tuned = tuned.recipe(&problem, &caps).is_some_and(|recipe| plan == Plan::Gpu(recipe));
+    Ok(Explanation { tuned, ..explanation })
 }
 
 impl Device {
@@ -110,6 +115,14 @@ impl Device {
     pub fn run<T: Element>(&self, plan: &Plan, mut product: Gemm<'_, T>) -> Result<Report> {
         // The engines rely on the same checks as in `Gemm::run`.
         product.check()?;
+        let caps = self.caps();
+        if product.batch_invariant
+            && let Plan::Gpu(recipe) = plan
+            && !keeps_order(recipe, &product.problem(&caps)?, &caps)
+        {
+            let what = format!("batch invariance by {}", recipe.name());
+            return Err(Error::Unsupported { what, ty: T::TYPE, device: self.name() });
+        }
         self.execute(plan, product)
     }
 

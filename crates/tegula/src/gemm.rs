@@ -63,6 +63,7 @@ pub struct Gemm<'a, T: Element> {
     pub(crate) packed_b: Option<&'a PackedB>,
     pub(crate) progress: ProgressReporter<'a>,
     pub(crate) accuracy: Accuracy,
+    pub(crate) batch_invariant: bool,
     pub(crate) device: Option<Device>,
 }
 
@@ -101,7 +102,8 @@ impl<'a, T: Element> Gemm<'a, T> {
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         let (epilogue, progress) = (EpilogueOperands::default(), ProgressReporter::default());
-        Gemm { alpha, a, b, beta, c, epilogue, packed_b: None, progress, accuracy: Accuracy::Full, device: None }
+        let (packed_b, accuracy, batch_invariant, device) = (None, Accuracy::Full, false, None);
+        Gemm { alpha, a, b, beta, c, epilogue, packed_b, progress, accuracy, batch_invariant, device }
     }
 
     /// Packs B for the CPU, for many products with the same B, such as the weights of a layer.
@@ -194,6 +196,30 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// ```
     pub fn accuracy(self, accuracy: Accuracy) -> Self {
         Gemm { accuracy, ..self }
+    }
+
+    /// Requires bits of a row of C that do not depend on the other rows.
+    ///
+    /// They depend on that row of A, on B, on the types, n, k, the scalars and the epilogue, and on
+    /// nothing else: not on m, the place of the row, the batch, alignment, strides, what else runs,
+    /// or which card of an architecture computes them. Devices of different kinds and versions of
+    /// Tegula may differ. It costs some speed, and a product without memory for partial sums is
+    /// refused.
+    ///
+    /// ```
+    /// use tegula::{Device, Gemm, Matrix};
+    ///
+    /// let a = Matrix::from_fn(100, 70, |i, j| 1.0 / (1 + i + 3 * j) as f32)?;
+    /// let b = Matrix::from_fn(70, 30, |i, j| 1.0 / (2 + i * j) as f32)?;
+    /// let (mut all, mut one) = (Matrix::zeros(100, 30)?, Matrix::zeros(1, 30)?);
+    /// Gemm::new(a.view(), b.view(), all.view_mut()).batch_invariant().on(&Device::cpu()).run()?;
+    /// let row = a.view().rows(42..43)?;
+    /// Gemm::new(row, b.view(), one.view_mut()).batch_invariant().on(&Device::cpu()).run()?;
+    /// assert_eq!(one.as_slice(), &all.as_slice()[42 * 30..43 * 30]);
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    pub fn batch_invariant(self) -> Self {
+        Gemm { batch_invariant: true, ..self }
     }
 
     /// Sets the device, and for a GPU the stream.

@@ -168,7 +168,16 @@ mod tests {
         let c = product_shape(a.shape(), b.shape()).unwrap();
         let (device, accuracy) = (DeviceChoice::Cpu, Accuracy::Full);
         let finish = NdEpilogueOperands::default();
-        let operands = Operands { device, alpha: 1.0, a: a.view(), b: b.view(), beta: 0.0, finish, accuracy };
+        let operands = Operands {
+            device,
+            alpha: 1.0,
+            a: a.view(),
+            b: b.view(),
+            beta: 0.0,
+            finish,
+            accuracy,
+            batch_invariant: false,
+        };
         Product::new(&operands, &c, done, verified)
     }
 

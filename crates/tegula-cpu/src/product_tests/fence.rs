@@ -101,7 +101,7 @@ fn product<T: Element>(fences: &mut [Fence; 4], fenced: Fenced) {
     let beta = if k % 2 == 0 { T::Acc::ZERO } else { T::Acc::ONE };
     let epilogue = EpilogueOperands { bias, activation: Activation::None };
     CURRENT.store((&raw const fenced).cast_mut(), Ordering::Release);
-    gemm_with_options::<T>(isa, T::Acc::ONE, a.unwrap(), b.unwrap(), beta, c, epilogue, None, None).unwrap();
+    gemm_with_options::<T>(isa, T::Acc::ONE, a.unwrap(), b.unwrap(), beta, c, epilogue, None, None, false).unwrap();
     CURRENT.store(null_mut(), Ordering::Release);
 }
 

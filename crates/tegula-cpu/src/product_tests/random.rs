@@ -143,8 +143,19 @@ fn try_case<T: Element>(case: &Case) -> Result<(), TestCaseError> {
     (0..batches).for_each(|x| (0..m).for_each(|i| (0..n).for_each(|j| gap[c.at(x, i, j)] = false)));
     for isa in instruction_sets() {
         let mut after = before.clone();
-        gemm_with_options::<T>(isa, alpha, a, b, beta, ViewMut::strided(&mut after, c).unwrap(), epilogue, None, None)
-            .unwrap();
+        gemm_with_options::<T>(
+            isa,
+            alpha,
+            a,
+            b,
+            beta,
+            ViewMut::strided(&mut after, c).unwrap(),
+            epilogue,
+            None,
+            None,
+            false,
+        )
+        .unwrap();
         let result = View::strided(&after, c).unwrap();
         let report = oracle::check_with_epilogue::<T>(alpha, a, b, beta, Some(c0), epilogue, result, &|_| ()).unwrap();
         prop_assert!(report.within(bound), "{} {}: {:?}", isa, T::TYPE, report);

@@ -12,7 +12,7 @@ use crate::fix_up::FixUp;
 use crate::helper::{HelperKernel, assembled_epilogues};
 use crate::name::{KernelName, NameSyntax};
 use crate::pack::Packing;
-use crate::plan::candidates::{candidates, packed_operands};
+use crate::plan::candidates::{candidates, candidates_in_ranges, packed_operands};
 use crate::plan::device::{GpuDescription, HOPPER};
 use crate::plan::problem::{OperandLayout, Problem};
 use crate::plan::recipe::{CandidateOf, RecipeOf, Split, SplitReduction};
@@ -135,9 +135,17 @@ impl KernelFamily for Blocked {
         if gpu.compute < (8, 0) {
             return Vec::new();
         }
-        let has_pipelines = gpu.compute == HOPPER && Wgmma::supports(problem.ty) && problem.m.min(problem.n) > 0;
+        let is_timed = !has_pipelines(problem, gpu);
         let known = candidates(problem, gpu).into_iter();
-        known.map(|(recipe, time)| CandidateOf { recipe, microseconds: (!has_pipelines).then_some(time) }).collect()
+        known.map(|(recipe, time)| CandidateOf { recipe, microseconds: is_timed.then_some(time) }).collect()
+    }
+
+    fn candidates_in_ranges(problem: &Problem, gpu: &GpuDescription, ranges: u32) -> Vec<CandidateOf<Self>> {
+        if gpu.compute < (8, 0) || has_pipelines(problem, gpu) {
+            return Vec::new();
+        }
+        let known = candidates_in_ranges(problem, gpu, ranges).into_iter();
+        known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) }).collect()
     }
 
     fn listed(ty: Type) -> Vec<String> {
@@ -157,6 +165,11 @@ impl KernelFamily for Blocked {
         add_new(&mut all, with_epilogues);
         all
     }
+}
+
+/// Whether `wgmma` pipelines compute the product.
+fn has_pipelines(problem: &Problem, gpu: &GpuDescription) -> bool {
+    gpu.compute == HOPPER && Wgmma::supports(problem.ty) && problem.m.min(problem.n) > 0
 }
 
 const fn name(name: &'static str, ty: Type, description: &'static str) -> KernelName {

@@ -125,6 +125,14 @@ impl KernelFamily for Hopper {
         known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) }).collect()
     }
 
+    fn candidates_in_ranges(problem: &Problem, gpu: &GpuDescription, ranges: u32) -> Vec<CandidateOf<Self>> {
+        if gpu.compute != HOPPER {
+            return Vec::new();
+        }
+        let known = hopper::candidates_in_ranges(problem, gpu, ranges).into_iter();
+        known.map(|(recipe, time)| CandidateOf { recipe, microseconds: Some(time) }).collect()
+    }
+
     fn listed(ty: Type) -> Vec<String> {
         let mut names = Vec::new();
         // Some candidates accept no row-major right operand.

@@ -67,12 +67,14 @@ impl<'k> DsmemReduction<'k> {
         for block in 0..self.blocks {
             let own = accumulators.slice(block * each, each);
             k.when(k_index.eq(block), || {
-                // Blocks are added in a fixed order, so results are reproducible bit for bit.
-                for slot in 0..peers {
-                    for i in (0..each).step_by(4) {
-                        let four = self.inbox.load_vec::<4>((consumer * peers + slot, i / 4, thread * 4));
-                        (i..).zip(four).for_each(|(i, value)| own.at(i).set(own.at(i).get() + value));
-                    }
+                // In the order of k, as a split-K reduction adds: bit for bit the same.
+                for i in (0..each).step_by(4) {
+                    let received = |slot: u32| self.inbox.load_vec::<4>((consumer * peers + slot, i / 4, thread * 4));
+                    let before = (0..block).map(received).reduce(add);
+                    let sum = std::array::from_fn(|j| own.at(i + j as u32).get());
+                    let sum = before.map_or(sum, |before| add(sum, before));
+                    let sum = (block..peers).map(received).fold(sum, add);
+                    (i..).zip(sum).for_each(|(i, value)| own.at(i).set(value));
                 }
                 k.sync_warp(FULL_WARP);
                 // No arrival after the last tile: the peers may have exited.
@@ -85,4 +87,8 @@ impl<'k> DsmemReduction<'k> {
         }
         self.parity.set(parity ^ 1);
     }
+}
+
+fn add<'k>(x: [Val<'k, f32>; 4], y: [Val<'k, f32>; 4]) -> [Val<'k, f32>; 4] {
+    std::array::from_fn(|i| x[i] + y[i])
 }

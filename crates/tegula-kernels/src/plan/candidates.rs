@@ -91,6 +91,22 @@ fn mma_tiles(mma: Mma, costs: &MmaCosts) -> Vec<Measured> {
 
 /// The candidates of blocked kernels for a product, with predicted microseconds.
 pub fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(RecipeOf<Blocked>, f64)> {
+    candidates_of(problem, gpu, |problem, tile, operands| splits(problem, tile, operands, gpu.multiprocessors))
+}
+
+/// The candidates that divide k into this number of ranges.
+pub fn candidates_in_ranges(problem: &Problem, gpu: &GpuDescription, ranges: u32) -> Vec<(RecipeOf<Blocked>, f64)> {
+    candidates_of(problem, gpu, |_, tile, operands| {
+        (ranges == 1 || can_split_k(tile, operands)).then_some(Split::split_k(ranges))
+    })
+}
+
+/// The candidates with splits by problem, with a row-major C, tile and layouts of operands.
+fn candidates_of<S: IntoIterator<Item = Split>>(
+    problem: &Problem,
+    gpu: &GpuDescription,
+    splits: impl Fn(&Problem, &Measured, [OperandLayout; 2]) -> S,
+) -> Vec<(RecipeOf<Blocked>, f64)> {
     let with = |instruction, measured: &[Measured]| -> Vec<Measured> {
         measured.iter().map(|&measured| Measured { instruction, ..measured }).collect()
     };
@@ -116,7 +132,7 @@ pub fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(RecipeOf<Bloc
             let (operands, _) = packed_operands(&kernel, [a, b], packed);
             let Some(tile) = legalized(*tile, operands) else { continue };
             let kernel = Blocked { blocking: tile.blocking, ..kernel };
-            for split in splits(problem, &tile, operands, gpu.multiprocessors) {
+            for split in splits(problem, &tile, operands) {
                 let recipe = RecipeOf { split, packed, ..RecipeOf::new(kernel) }.legalize(original);
                 all.push((recipe, time(problem, &recipe, &tile, gpu)));
             }
@@ -231,6 +247,13 @@ fn dmma(mma: Mma, mut measured: Measured, [a, b]: [OperandLayout; 2]) -> Option<
     Some(measured)
 }
 
+/// Whether ptxas would not spill with split-K, which takes registers: one tile has none left with
+/// element copies.
+fn can_split_k(measured: &Measured, operands: [OperandLayout; 2]) -> bool {
+    let [rows, cols, _] = measured.blocking.block;
+    [rows, cols] != [64, 256] || operands.iter().any(|layout| layout.aligned_16)
+}
+
 /// The splits to try: split-K whose blocks fill the SMs at most twice; and stream-K over the
 /// resident blocks if there is more than one wave and the last is not full.
 fn splits(
@@ -238,15 +261,13 @@ fn splits(
     measured: &Measured,
     operands: [OperandLayout; 2],
     multiprocessors: u32,
-) -> impl Iterator<Item = Split> {
+) -> impl Iterator<Item = Split> + use<> {
     let Blocking { block: [bm, bn, bk], warp, thread: [tm, tn], blocks, .. } = measured.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let (tile_blocks, resident) = (tiles.saturating_mul(problem.batches), (multiprocessors * blocks) as usize);
     let k_steps = problem.k.div_ceil(bk as usize);
-    // Split-K takes registers, and this tile has none left with element copies.
-    let can_split_k = [bm, bn] != [64, 256] || operands.iter().any(|layout| layout.aligned_16);
-    let max_splits =
-        (2 * resident / tile_blocks.max(1)).min(k_steps / MIN_STEPS).min(if can_split_k { MAX_SPLITS } else { 1 });
+    let limit = if can_split_k(measured, operands) { MAX_SPLITS } else { 1 };
+    let max_splits = (2 * resident / tile_blocks.max(1)).min(k_steps / MIN_STEPS).min(limit);
     let counts = (2..=max_splits as u32).filter(|splits| *splits <= 8 || splits.is_multiple_of(splits.ilog2()));
     let split_k = counts.map(Split::SplitK);
     let is_partial =

@@ -31,8 +31,34 @@ pub enum Plan {
 /// [`Error::Unsupported`] for a GPU older than the kernels need, [`Error::Shape`] beyond their
 /// [limits].
 pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
+    check(problem, caps)?;
+    if *caps == Caps::Cpu {
+        return Ok(Plan::Cpu);
+    }
+    let side = problem.m.min(problem.n);
+    let tile = if side > 16 {
+        32
+    } else if side > 8 {
+        16
+    } else {
+        8
+    };
+    let recipe = match *caps {
+        Caps::Gpu(gpu) => fastest(problem, &gpu),
+        _ => None,
+    };
+    let recipe = recipe.unwrap_or_else(|| Plain::new(PlainKind::Tiled, problem.ty, tile).into());
+    // Plain and heuristic recipes are not adapted to the layouts yet.
+    Ok(Plan::Gpu(recipe.legalize(problem.layouts)))
+}
+
+/// Checks that the device has kernels for the problem.
+///
+/// # Errors
+/// As [`choose`].
+pub(super) fn check(problem: &Problem, caps: &Caps) -> Result<()> {
     match *caps {
-        Caps::Cpu => Ok(Plan::Cpu),
+        Caps::Cpu => Ok(()),
         Caps::Gpu(GpuDescription { compute, .. }) if !caps.runs_kernels() => Err(Error::Unsupported {
             what: "a product".into(),
             ty: problem.ty,
@@ -44,24 +70,7 @@ pub fn choose(problem: &Problem, caps: &Caps) -> Result<Plan> {
             let device = format!("a GPU of compute capability {}.{} {needs}", compute.0, compute.1);
             Err(Error::Unsupported { what: "a product".into(), ty, device })
         }
-        Caps::Gpu(_) | Caps::Interp => {
-            limits::check_kernel(problem)?;
-            let side = problem.m.min(problem.n);
-            let tile = if side > 16 {
-                32
-            } else if side > 8 {
-                16
-            } else {
-                8
-            };
-            let recipe = match *caps {
-                Caps::Gpu(gpu) => fastest(problem, &gpu),
-                _ => None,
-            };
-            let recipe = recipe.unwrap_or_else(|| Plain::new(PlainKind::Tiled, problem.ty, tile).into());
-            // Plain and heuristic recipes are not adapted to the layouts yet.
-            Ok(Plan::Gpu(recipe.legalize(problem.layouts)))
-        }
+        Caps::Gpu(_) | Caps::Interp => limits::check_kernel(problem),
     }
 }
 

@@ -62,6 +62,27 @@ const MIN_STEPS: usize = 8;
 
 /// The candidates for a product on a Hopper GPU, with predicted microseconds.
 pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(RecipeOf<Hopper>, f64)> {
+    candidates_of(problem, gpu, |pipeline, tiles| splits(problem, pipeline, tiles, gpu.multiprocessors))
+}
+
+/// The candidates that divide k into this number of ranges: in a cluster or by split-K.
+pub(crate) fn candidates_in_ranges(
+    problem: &Problem,
+    gpu: &GpuDescription,
+    ranges: u32,
+) -> Vec<(RecipeOf<Hopper>, f64)> {
+    candidates_of(problem, gpu, |pipeline, _| match pipeline.cluster_k {
+        1 => Some(Split::split_k(ranges)),
+        cluster_k => (cluster_k == ranges).then_some(Split::Whole),
+    })
+}
+
+/// The candidates with splits by pipeline and number of tiles.
+fn candidates_of<S: IntoIterator<Item = Split>>(
+    problem: &Problem,
+    gpu: &GpuDescription,
+    splits: impl Fn(Pipeline, usize) -> S,
+) -> Vec<(RecipeOf<Hopper>, f64)> {
     if !Wgmma::supports(problem.ty) || problem.m.min(problem.n) == 0 {
         return Vec::new();
     }
@@ -78,7 +99,7 @@ pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(Recipe
             if count > u32::MAX as usize / 2 {
                 continue;
             }
-            for split in splits(problem, pipeline, count, gpu.multiprocessors) {
+            for split in splits(pipeline, count) {
                 let recipe = RecipeOf { split, ..legalized(pipeline) }.legalize(problem.layouts);
                 all.push((recipe, time(problem, &recipe, &HopperCosts::FITTED, gpu)));
             }

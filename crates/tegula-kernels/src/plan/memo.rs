@@ -8,6 +8,7 @@ use tegula_core::error::Result;
 
 use super::choose::Plan;
 use super::device::Caps;
+use super::invariant::choose_invariant;
 use super::problem::Problem;
 use super::tuned::TuningTable;
 
@@ -15,28 +16,29 @@ use super::tuned::TuningTable;
 /// program with more shapes some microseconds each.
 const MAX_PLANS: usize = 1024;
 
-/// Plans by problem, device and tuning table.
-type PlanCache = FxHashMap<(Problem, Caps, u64), Plan>;
+/// Plans by problem, device and tuning table, and whether they are batch-invariant.
+type PlanCache = FxHashMap<(Problem, Caps, u64, bool), Plan>;
 
 thread_local! {
     /// Thread-local, to avoid a lock.
     static PLANS: RefCell<PlanCache> = RefCell::default();
 }
 
-/// [`TuningTable::choose`], with a cache of plans. Errors are not cached.
+/// [`TuningTable::choose`], or [`choose_invariant`] if `invariant`, with a cache of plans. Errors
+/// are not cached.
 ///
 /// # Errors
-/// As [`TuningTable::choose`].
-pub fn choose_cached(problem: &Problem, caps: &Caps, tuned: &TuningTable) -> Result<Plan> {
-    PLANS.with_borrow_mut(|plans| lookup(plans, problem, caps, tuned))
+/// As these.
+pub fn choose_cached(problem: &Problem, caps: &Caps, tuned: &TuningTable, invariant: bool) -> Result<Plan> {
+    PLANS.with_borrow_mut(|plans| lookup(plans, problem, caps, tuned, invariant))
 }
 
-fn lookup(plans: &mut PlanCache, problem: &Problem, caps: &Caps, tuned: &TuningTable) -> Result<Plan> {
-    let key = (*problem, *caps, tuned.id());
+fn lookup(plans: &mut PlanCache, problem: &Problem, caps: &Caps, tuned: &TuningTable, invariant: bool) -> Result<Plan> {
+    let key = (*problem, *caps, tuned.id(), invariant);
     if let Some(plan) = plans.get(&key) {
         return Ok(*plan);
     }
-    let plan = tuned.choose(problem, caps)?;
+    let plan = if invariant { choose_invariant(problem, caps, tuned) } else { tuned.choose(problem, caps) }?;
     if plans.len() == MAX_PLANS {
         plans.clear();
     }
@@ -62,7 +64,10 @@ mod tests {
             for (m, ty) in [(64, Type::F32), (9, Type::F32), (1, Type::F32), (64, Type::F64)] {
                 for caps in [Caps::Cpu, Caps::Interp, Caps::Gpu(GpuDescription::H200)] {
                     let problem = problem(m, ty);
-                    assert_eq!(lookup(&mut memo, &problem, &caps, &UNTUNED).unwrap(), choose(&problem, &caps).unwrap());
+                    assert_eq!(
+                        lookup(&mut memo, &problem, &caps, &UNTUNED, false).unwrap(),
+                        choose(&problem, &caps).unwrap()
+                    );
                 }
             }
         }
@@ -73,10 +78,10 @@ mod tests {
     fn plan_cache_omits_errors_and_is_bounded() {
         let mut memo = PlanCache::default();
         let old = Caps::Gpu(GpuDescription { compute: (6, 0), ..GpuDescription::H200 });
-        assert!(lookup(&mut memo, &problem(8, Type::F32), &old, &UNTUNED).is_err());
+        assert!(lookup(&mut memo, &problem(8, Type::F32), &old, &UNTUNED, false).is_err());
         assert!(memo.is_empty());
         for m in 0..3 * MAX_PLANS {
-            lookup(&mut memo, &problem(m, Type::F32), &Caps::Interp, &UNTUNED).unwrap();
+            lookup(&mut memo, &problem(m, Type::F32), &Caps::Interp, &UNTUNED, false).unwrap();
             assert!(memo.len() <= MAX_PLANS);
         }
     }

@@ -525,7 +525,7 @@ mod tests {
         let problem = problem(Type::F32, [300, 300, 300]);
         let (other, modeled) = another(&problem);
         let mut tuned = TuningTable::default();
-        let chosen = |tuned: &TuningTable| crate::plan::choose_cached(&problem, &CAPS, tuned).unwrap();
+        let chosen = |tuned: &TuningTable| crate::plan::choose_cached(&problem, &CAPS, tuned, false).unwrap();
         assert_eq!([chosen(&tuned), chosen(&tuned)], [modeled; 2]);
         tuned.insert(problem, entry(other.name()));
         assert_eq!([chosen(&tuned), chosen(&tuned)], [Plan::Gpu(other); 2]);

@@ -206,6 +206,7 @@ struct GemmArgs<'a> {
     /// Alpha and beta.
     scalars: [Arg<'a>; 2],
     epilogue: Epilogue,
+    batch_invariant: bool,
 }
 
 impl<'a> GemmArgs<'a> {
@@ -334,8 +335,8 @@ impl Gpu {
         // All kernels are loaded before the first launch.
         let mut loaded = self.loaded(&launches)?;
         let workspaces = match (self.workspace_args(&launches.workspaces), plan) {
-            // Slower launches without a workspace.
-            (Err(Error::OutOfMemory { .. }), GpuPlan::Recipe(recipe)) => {
+            // Slower launches without a workspace, which add in another order.
+            (Err(Error::OutOfMemory { .. }), GpuPlan::Recipe(recipe)) if !gemm.batch_invariant => {
                 launches = recipe.without_workspace(operands.operand_layouts).launches(&operands)?;
                 loaded = self.loaded(&launches)?;
                 self.workspace_args(&launches.workspaces)?
@@ -441,6 +442,7 @@ struct StagedGemm<'a, T: Element> {
     bias: Option<StagedInput<'a, T::Out>>,
     scalars: [T::Acc; 2],
     epilogue: Epilogue,
+    batch_invariant: bool,
     progress: ProgressReporter<'a>,
     /// Number of multiply-adds.
     work: u128,
@@ -454,6 +456,7 @@ impl<'a, T: Element> StagedGemm<'a, T> {
     fn upload(gpu: &Gpu, product: Gemm<'a, T>) -> Result<Self> {
         let (progress, work, reads_c) = (product.progress, product.work(), product.beta != T::Acc::ZERO);
         let (scalars, epilogue) = ([product.alpha, product.beta], product.epilogue.epilogue());
+        let batch_invariant = product.batch_invariant;
         let bias_bytes = product.epilogue.bias.map_or(Ok(0), copied_bytes)?;
         let needed =
             [copied_bytes(product.a)?, copied_bytes(product.b)?, copied_bytes(product.c.as_view())?, bias_bytes];
@@ -462,7 +465,7 @@ impl<'a, T: Element> StagedGemm<'a, T> {
             let (a, b) = (StagedInput::new(gpu, product.a)?, StagedInput::new(gpu, product.b)?);
             let bias = product.epilogue.bias.map(|bias| StagedInput::new(gpu, bias)).transpose()?;
             let c = StagedOutput::new(gpu, product.c)?;
-            Ok(StagedGemm { a, b, c, bias, scalars, epilogue, progress, work, c_bytes })
+            Ok(StagedGemm { a, b, c, bias, scalars, epilogue, batch_invariant, progress, work, c_bytes })
         })();
         let mut staged = allocated.map_err(|error| out_of_memory_for_all(gpu, needed, error))?;
         let bytes = needed[0] + needed[1] + bias_bytes + if reads_c { c_bytes } else { 0 };
@@ -480,7 +483,13 @@ impl<'a, T: Element> StagedGemm<'a, T> {
     fn args(&mut self) -> Result<GemmArgs<'_>> {
         let matrices = [Arg::input(self.a.view())?, Arg::input(self.b.view())?, Arg::output(self.c.view_mut())?];
         let bias = self.bias.as_ref().map(|bias| Arg::input(bias.view())).transpose()?;
-        Ok(GemmArgs { matrices, bias, scalars: self.scalars.map(Arg::scalar), epilogue: self.epilogue })
+        Ok(GemmArgs {
+            matrices,
+            bias,
+            scalars: self.scalars.map(Arg::scalar),
+            epilogue: self.epilogue,
+            batch_invariant: self.batch_invariant,
+        })
     }
 
     /// Copies C back to the host, where it came from the host.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use tegula_core::host;
-use tegula_kernels::plan::{Problem, grouped_kernel};
+use tegula_kernels::plan::{Problem, grouped_kernel, keeps_order};
 
 use super::{Gemm, Report, device_range, refuse_overlap};
 use crate::device::Device;
@@ -81,6 +81,12 @@ impl<'a, T: Element> Grouped<'a, T> {
         Grouped { product: self.product.accuracy(accuracy), ..self }
     }
 
+    /// Requires bits of a row of C that do not depend on the other rows or groups, see
+    /// [`Gemm::batch_invariant`]. They are those of a [`Gemm`].
+    pub fn batch_invariant(self) -> Self {
+        Grouped { product: self.product.batch_invariant(), ..self }
+    }
+
     /// Sets the device, see [`Gemm::on`].
     pub fn on(self, device: &Device) -> Self {
         Grouped { product: self.product.on(device), ..self }
@@ -107,6 +113,7 @@ impl<'a, T: Element> Grouped<'a, T> {
         let all = Problem { batches: sizes.len(), ..product.problem(&caps)? };
         if product.alpha != T::Acc::ZERO
             && let Some(kernel) = grouped_kernel(&all, sizes, &caps)
+            && (!product.batch_invariant || keeps_order(&kernel.into(), &all, &caps))
         {
             tracing::debug!(device = %device.name(), ?all, %kernel, "plan chosen");
             return device.run_groups(kernel, product, &rows);
@@ -171,7 +178,7 @@ fn grouped_rows<'a, T: Element>(product: Gemm<'a, T>, sizes: &[usize]) -> Result
 
 /// Runs a product for each nonempty group, and returns the report of the largest.
 fn one_by_one<T: Element>(product: Gemm<'_, T>, rows: &[Range<usize>]) -> Result<Option<Report>> {
-    let Gemm { alpha, a, b, beta, mut c, epilogue, accuracy, device, .. } = product;
+    let Gemm { alpha, a, b, beta, mut c, epilogue, accuracy, batch_invariant, device, .. } = product;
     let mut largest: Option<(usize, Report)> = None;
     for (group, rows) in rows.iter().enumerate().filter(|(_, rows)| !rows.is_empty()) {
         let bias = epilogue.bias.map(|bias| bias.batches(group..=group)).transpose()?;
@@ -182,7 +189,7 @@ fn one_by_one<T: Element>(product: Gemm<'_, T>, rows: &[Range<usize>]) -> Result
         let (b, c) = (b.batches(group..=group)?, c.reborrow().rows(rows.clone())?);
         let epilogue = EpilogueOperands { bias, ..epilogue };
         let product = Gemm::new(a.rows(rows.clone())?, b, c).alpha(alpha).beta(beta).accuracy(accuracy);
-        let report = Gemm { epilogue, device: device.clone(), ..product }.run()?;
+        let report = Gemm { epilogue, batch_invariant, device: device.clone(), ..product }.run()?;
         if largest.as_ref().is_none_or(|(size, _)| *size < rows.len()) {
             largest = Some((rows.len(), report));
         }

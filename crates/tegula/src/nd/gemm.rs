@@ -60,6 +60,7 @@ pub struct NdGemm<'a, T: Element> {
     epilogue: NdEpilogueOperands<'a, T::Out>,
     progress: ProgressReporter<'a>,
     accuracy: Accuracy,
+    batch_invariant: bool,
     device: Option<Device>,
 }
 
@@ -68,7 +69,8 @@ impl<'a, T: Element> NdGemm<'a, T> {
     pub fn new(a: NdView<'a, T>, b: NdView<'a, T>, c: NdViewMut<'a, T::Out>) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         let (epilogue, progress) = (NdEpilogueOperands::default(), ProgressReporter::default());
-        NdGemm { alpha, a, b, beta, c, epilogue, progress, accuracy: Accuracy::Full, device: None }
+        let (accuracy, batch_invariant, device) = (Accuracy::Full, false, None);
+        NdGemm { alpha, a, b, beta, c, epilogue, progress, accuracy, batch_invariant, device }
     }
 
     /// Sets alpha, which scales A·B.
@@ -110,6 +112,12 @@ impl<'a, T: Element> NdGemm<'a, T> {
         NdGemm { accuracy, ..self }
     }
 
+    /// Requires bits of a row of C that do not depend on the other rows, see
+    /// [`Gemm::batch_invariant`].
+    pub fn batch_invariant(self) -> Self {
+        NdGemm { batch_invariant: true, ..self }
+    }
+
     /// Sets the device. The default is the GPU that holds the arrays, else the best device.
     pub fn on(self, device: &Device) -> Self {
         NdGemm { device: Some(device.clone()), ..self }
@@ -138,6 +146,7 @@ impl<'a, T: Element> NdGemm<'a, T> {
             let product = Gemm::new(a, b, self.c.matrices(c)).alpha(self.alpha).beta(self.beta);
             let mut product = product.accuracy(self.accuracy);
             product.epilogue = self.epilogue.matrices(bias);
+            product.batch_invariant = self.batch_invariant;
             if sink.is_some() {
                 product = product.progress(&report_part);
             }
@@ -159,7 +168,8 @@ impl<'a, T: Element> NdGemm<'a, T> {
         let ([a, b, c, bias], view) = (products.first(), self.c.as_view());
         let inputs = [self.a.matrices(a), self.b.matrices(b)];
         let (c, scalars, epilogue) = (view.matrices(c), [self.alpha, self.beta], self.epilogue.matrices(bias));
-        let mut explanation = explain(self.device.as_ref(), self.accuracy, inputs, c, scalars, epilogue, None)?;
+        let mut explanation =
+            explain(self.device.as_ref(), (self.accuracy, self.batch_invariant), inputs, c, scalars, epilogue, None)?;
         explanation.products = products.count();
         for (operand, layout) in explanation.operands.iter_mut().zip([self.a.layout(), self.b.layout(), view.layout()])
         {

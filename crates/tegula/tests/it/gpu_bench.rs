@@ -171,7 +171,7 @@ fn measured_row_has_tegula_and_the_peer() {
         }
         Err(why) => panic!("{why}"),
     };
-    let settings = Settings { seed: 1, seconds: 0.0, plan: None };
+    let settings = Settings { seed: 1, seconds: 0.0, plan: None, batch_invariant: false };
     for (alpha, beta, accuracy) in [
         (1.0, 0.0, Accuracy::Full),
         (0.5, 0.25, Accuracy::Full),

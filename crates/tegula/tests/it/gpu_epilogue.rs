@@ -164,7 +164,7 @@ fn measured_epilogue_has_a_peer_where_supported() {
         }
         Err(why) => panic!("{why}"),
     };
-    let settings = Settings { seed: 1, seconds: 0.0, plan: None };
+    let settings = Settings { seed: 1, seconds: 0.0, plan: None, batch_invariant: false };
     let bias = Some(BiasShape::Row);
     for (bias, activation, has_peer) in [
         (bias, Activation::None, true),

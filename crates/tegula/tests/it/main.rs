@@ -1,6 +1,7 @@
 //! Integration tests of the library, in one binary.
 
 mod assemble;
+mod batch_invariant;
 mod blocked;
 mod covering;
 mod cpp;
@@ -10,6 +11,7 @@ mod epilogue;
 mod families;
 mod golden;
 mod gpu;
+mod gpu_batch_invariant;
 mod gpu_bench;
 mod gpu_epilogue;
 mod gpu_errors;
