@@ -127,9 +127,16 @@ pub fn constant(step: usize) -> u64 {
 /// The value that no element has.
 pub const UNUSED: u32 = 0x7711_3355;
 
+/// The schedule on which all threads advance together: a thread at the earliest step of the program
+/// runs next. Random schedules hardly ever keep the threads of a block together.
+pub const TOGETHER: u64 = u64::MAX;
+
 /// Executes a program; `None` if threads wait for ever.
 pub fn execute(program: &Program, schedule: u64) -> Option<Execution> {
     let mut machine = Machine::new(program);
+    if schedule == TOGETHER {
+        return machine.run_together(program);
+    }
     let mut random = Random(mix(schedule));
     let mut order: Vec<usize> = (0..machine.threads.len()).collect();
     // Late threads run when no other can.
@@ -182,6 +189,24 @@ impl Machine {
             .for_each(|thread| ended[thread.block as usize] |= 1 << thread.number);
         let existing = (1 << program.threads) - 1;
         Machine { existing, ended, steps, threads, points, mbarriers, execution }
+    }
+
+    /// Executes the program with all threads together; `None` if threads wait for ever.
+    fn run_together(mut self, program: &Program) -> Option<Execution> {
+        // The order of steps in the program with its loops unrolled.
+        let key = |(at, iteration): (usize, u32)| {
+            let (node, inside) = program.position(at);
+            (node, iteration, inside)
+        };
+        loop {
+            let waiting = |thread: &Thread| thread.ended || thread.waits;
+            let threads = self.threads.iter().enumerate().filter(|(_, thread)| !waiting(thread));
+            let mut order: Vec<_> = threads.map(|(at, thread)| (key(thread.steps[thread.next]), at)).collect();
+            order.sort_unstable();
+            if !order.into_iter().any(|(_, thread)| self.run_step(thread)) {
+                return self.threads.iter().all(|thread| thread.ended).then_some(self.execution);
+            }
+        }
     }
 
     /// Some of the threads, some of those of a step, or none.
