@@ -43,8 +43,8 @@ pub fn waits_for_ever(program: &Program, seed: u64) -> bool {
 }
 
 fn waits_on(program: &Program, schedules: impl Iterator<Item = u64>) -> bool {
-    // A thread that tests a phase of an mbarrier late, after the next one, waits for ever. The lanes
-    // of a warp test it together, and do not.
+    // A thread that tests a phase of an mbarrier late, after the next one, waits for ever.
+    // The lanes of a warp test it together, and do not.
     [TOGETHER].into_iter().chain(schedules).all(|schedule| execute(program, schedule).is_none())
 }
 
