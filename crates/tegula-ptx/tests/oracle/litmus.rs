@@ -228,6 +228,69 @@ fn reduction_and_fence_acquire_nothing() {
     // The spin observes the flag, but the read that a fence follows is that of the reduction.
     let body = message("membar.gl; red.global.add.u32 [%flags], 1;", "red.global.add.u32 [%flags+4], 1; membar.gl;");
     check("another flag", [2, 32], &body, &[race("W", "R")]);
+    // The reduction observes the flag on some seeds, and forms no acquire pattern with the fence.
+    let observe = |instruction: &str| message("membar.gl; red.global.add.u32 [%flags], 1;", instruction);
+    check("fence", [2, 32], &observe("red.global.add.u32 [%flags], 1; membar.gl;"), &[race("W", "R")]);
+    let (outcome, ..) = run([2, 32], &observe("atom.global.add.u32 %x, [%flags], 1; membar.gl;"), 0);
+    assert!(outcome.error().is_none(), "the first seed observes the flag");
+}
+
+#[test]
+fn release_continues_through_strong_writes_of_its_thread() {
+    let publish = |between: &str| {
+        format!("st.release.gpu.global.u32 [%flags], 1; {between}\nst.relaxed.gpu.global.u32 [%flags], 2;")
+    };
+    let acquire = "SPIN: ld.acquire.gpu.global.u32 %x, [%flags];\nsetp.ne.u32 %q, %x, 2;\n@%q bra SPIN;";
+    computes("strong write", [2, 32], &message(&publish(""), acquire), &[7, 7]);
+    // It releases what precedes the release, and not what precedes the write.
+    let (later, read) = ("st.global.u32 [%data+8], 3; // V", "\nld.global.u32 %x, [%data+8]; // O");
+    let after = message(&publish(later), &(acquire.to_string() + read));
+    check("write after the release", [2, 32], &after, &[race("V", "O")]);
+    // A weak write ends the pattern. On the first seed, no poll observes the value before it.
+    let (outcome, _, names) = run([2, 32], &message(&publish("").replace("st.relaxed.gpu", "st"), acquire), 0);
+    let lines = outcome.diagnostics.iter().map(|found| found.lines.iter().map(|line| line.line as usize - 1));
+    let mut pairs = lines.map(|lines| lines.map(|line| &names[line][..]).collect::<BTreeSet<_>>());
+    assert!(pairs.any(|pair| pair == ["R", "W"].into()), "{:#?}", outcome.diagnostics);
+}
+
+#[test]
+fn observed_release_is_acquired_later() {
+    let (release, overwrite) = ("st.release.gpu.global.u32 [%flags], 1;", "st.relaxed.gpu.global.u32 [%flags], 2;");
+    let body = |acquire: &str| message(release, &(spin("ld.relaxed.gpu") + overwrite + acquire));
+    computes("acquire of the flag", [2, 32], &body("ld.acquire.gpu.global.u32 %x, [%flags];"), &[7, 7]);
+    computes("fence", [2, 32], &body("fence.acq_rel.gpu;"), &[7, 7]);
+    check("acquire of another flag", [2, 32], &body("ld.acquire.gpu.global.u32 %x, [%flags+4];"), &[race("W", "R")]);
+    check("no acquire", [2, 32], &body("ld.relaxed.gpu.global.u32 %x, [%flags];"), &[race("W", "R")]);
+}
+
+#[test]
+fn mbarrier_test_acquires_the_phase_that_it_finds_complete() {
+    // Thread 0 stores and arrives; thread 32 tests once, or waits, and loads.
+    let body = |arrivals: u32, test: &str| {
+        format!(
+            "
+            setp.ne.u32 %p, %t, 0;
+            @!%p mbarrier.init.shared.b64 [mbarrier], {arrivals};
+            bar.sync 0;
+            @%p bra TEST;
+            st.shared.u32 [s], 5; // W
+            mbarrier.arrive.shared.b64 %state, [mbarrier];
+            TEST:
+            setp.ne.u32 %p, %t, 32;
+            @%p bra DONE;
+            {test}
+            ld.shared.u32 %v, [s]; // R
+            DONE:"
+        )
+    };
+    let wait = "SPIN: mbarrier.test_wait.parity.shared.b64 %q, [mbarrier], 0;\n@!%q bra SPIN;";
+    check("phase 0, complete", [1, 64], &body(1, wait), &[]);
+    // The test of the other parity is true before the phase completes, and false after it.
+    let other = "mbarrier.test_wait.parity.shared.b64 %q, [mbarrier], 1;";
+    check("phase 0, tested for the other parity", [1, 64], &body(1, other), &[race("W", "R")]);
+    check("phase 0, with an arrival of two", [1, 64], &body(2, other), &[race("W", "R")]);
+    let once = wait.replace("@!%q bra SPIN;", "");
+    check("phase 0, tested and not complete", [1, 64], &body(2, &once), &[race("W", "R")]);
 }
 
 #[test]

@@ -86,7 +86,9 @@ pub fn weakened(program: &Program) -> Vec<Program> {
                     }
                 }
             }
-            Op::Shuffle | Op::Vote | Op::Copy { .. } | Op::Arrive { .. } | Op::CopyArrive { .. } | Op::Exit => {}
+            // Without an arrival, threads may wait for ever.
+            Op::Arrive { .. } | Op::CopyArrive { .. } => add(&|weaker| weaker.remove_step(at)),
+            Op::Shuffle | Op::Vote | Op::Copy { .. } | Op::Exit => {}
         }
     }
     all
