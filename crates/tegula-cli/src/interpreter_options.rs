@@ -11,7 +11,7 @@ pub struct InterpreterOptions {
     /// Number of random inputs and warp orders to try
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u32>(1))]
     pub seeds: u32,
-    /// Maximum instructions of a warp; one that executes more is reported as endless
+    /// Maximum instructions of a warp; a kernel that executes more is reported as endless
     #[arg(long, visible_alias = "step-limit", default_value_t = Config::default().steps, allow_negative_numbers = true, value_parser = whole::<u64>(1))]
     pub steps: u64,
 }

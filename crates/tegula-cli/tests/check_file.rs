@@ -216,6 +216,23 @@ again:
 }
 ";
 
+/// Calls itself for ever.
+const RECURSION: &str = "
+.version 8.0
+.target sm_80
+.address_size 64
+.func deeper()
+{
+    call deeper;
+    ret;
+}
+.visible .entry recursion()
+{
+    call deeper;
+    ret;
+}
+";
+
 /// CUDA C++ with its host program.
 const PROGRAM: &str = r#"#include <cstdio>
 
@@ -251,6 +268,7 @@ impl Folder {
             ("shift.ptx", SHIFT),
             ("store.ptx", STORE),
             ("loop.ptx", LOOP),
+            ("recursion.ptx", RECURSION),
             ("add.cu", PROGRAM),
         ];
         for (name, text) in files {
@@ -467,6 +485,44 @@ fn endless_kernel_stops_at_the_limit() {
     for option in ["--steps", "--step-limit"] {
         let found = folder.finding(&["loop.ptx", "--grid", "1", "--block", "32", option, "1000"], "no-progress");
         assert_eq!(found["severity"], "error");
+        let message = "thread 0 of block 0 still runs after 1000 instructions of its warp, the limit; \
+            raise it with `--steps` (`Config::steps`) if the kernel ends (line 11 of the PTX)";
+        assert_eq!(found["message"], message);
+    }
+    // Many endless warps, and many seeds, take little more time than one warp.
+    for launch in ["--grid 1 --block 1024", "--grid 1000 --block 32"] {
+        let (report, _) = folder.json(&words(&format!("loop.ptx {launch} --steps 400000 --seeds 1000")));
+        let executed = report["thread_instructions"].as_u64().unwrap();
+        assert!((12_000_000..64_000_000).contains(&executed), "{launch}: {executed}");
+    }
+}
+
+#[test]
+fn recursion_stops_at_the_stack_limit() {
+    let found = Folder::new().finding(&words("recursion.ptx --grid 2 --block 64"), "stack-overflow");
+    let message = "thread 0 of block 0 calls deeper at depth 1024; \
+        the stack is limited to 1024 calls and 524288 bytes (line 7 of the PTX)";
+    assert_eq!((&found["severity"], &found["message"]), (&"error".into(), &message.into()));
+}
+
+#[test]
+fn missing_compiler_is_one_line() {
+    let folder = Folder::new();
+    let run = |set: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
+        let command = command.args(["check", "add.cu"]).current_dir(folder.0.path()).env_clear();
+        command.env("PATH", "").envs(set.iter().copied()).output().unwrap()
+    };
+    let wrong = run(&[("TEGULA_NVRTC", "/none/libnvrtc.so")]);
+    let said = text(&wrong.stderr);
+    assert_eq!((wrong.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.starts_with("error: TEGULA_NVRTC=/none/libnvrtc.so: "), "{said}");
+    // A machine can have a compiler at a usual place.
+    let none = run(&[]);
+    let said = text(&none.stderr);
+    let expected = "error: no CUDA compiler found; run `pip install nvidia-cuda-nvrtc";
+    if said.contains("no CUDA compiler") {
+        assert!(none.status.code() == Some(1) && said.lines().count() == 1 && said.starts_with(expected), "{said}");
     }
 }
 

@@ -7,35 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Reverses 64 elements through shared memory: `y[63 - i] = x[i]`.
-const REVERSE: &str = "
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry reverse(.param .u64 x, .param .u64 y)
-{
-    .shared .align 4 .f32 tile[64];
-    .reg .b32 %r<8>;
-    .reg .f32 %f<3>;
-    .reg .b64 %rd<6>;
-    ld.param.u64 %rd1, [x];
-    ld.param.u64 %rd2, [y];
-    mov.u32 %r1, %tid.x;
-    mul.wide.u32 %rd3, %r1, 4;
-    add.s64 %rd4, %rd1, %rd3;
-    mov.u32 %r2, tile;
-    shl.b32 %r3, %r1, 2;
-    add.s32 %r4, %r2, %r3;
-    ld.global.f32 %f1, [%rd4];
-    st.shared.f32 [%r4], %f1;
-    bar.sync 0;
-    sub.s32 %r5, 252, %r3;
-    add.s32 %r6, %r2, %r5;
-    ld.shared.f32 %f2, [%r6];
-    add.s64 %rd5, %rd2, %rd3;
-    st.global.f32 [%rd5], %f2;
-    ret;
-}
-";
+const REVERSE: &str = include_str!("reverse.ptx");
 
 /// A column of a tile in one bank, and a race without the barrier.
 const TRANSPOSE: &str = "

@@ -307,6 +307,53 @@ fn signal_ends_the_player_and_restores_the_screen() {
     }
 }
 
+#[test]
+fn player_of_a_file_steps_to_barriers_and_races() {
+    let reverse = include_str!("reverse.ptx");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("reverse.ptx"), reverse).unwrap();
+    std::fs::write(folder.path().join("race.ptx"), reverse.replace("bar.sync 0;", "")).unwrap();
+    let start = |file: &str| {
+        let options = "--grid 1 --block 64 --arg x=range:f32[64] --arg y=out:f32[64]";
+        let line = format!("cd \"$F\"; echo earlier; $T explain {file} {options}; echo after $?; sleep 5");
+        let live = Live::start(&line, USUAL, &[("F", folder.path().to_str().unwrap())]);
+        let first = live.until("Not started");
+        assert!(first.contains("before the first step") && !first.contains("earlier"), "{first}");
+        live
+    };
+    let mut live = start("race.ptx");
+    live.press("\x1b[C");
+    live.until("step 0 of 8, line 19");
+    live.press("ee");
+    let race = live.until("race: thread 32 of block 0 writes tile[32]");
+    let marked: Vec<&str> = race.lines().filter(|line| line.starts_with("!   ")).collect();
+    assert!(matches!(marked[..], [one, other] if one.contains("st.shared") && other.contains("ld.shared")), "{race}");
+    live.press("?");
+    live.until("Any key returns.");
+    live.press("xw");
+    live.until("only warp 0");
+    live.press("g");
+    live.until("before the first step");
+    live.resize([40, 12]);
+    live.until("needs 60×18");
+    live.resize([60, 18]);
+    live.until("? help q quit");
+    live.press("q");
+    let after = live.until("after 0");
+    assert!(after.contains("earlier") && !after.contains("step"), "{after}");
+    assert!(!live.parser.lock().unwrap().screen().alternate_screen());
+    live.child.kill().unwrap();
+    let mut live = start("reverse.ptx");
+    live.press("]");
+    live.until("all 64 threads have arrived");
+    live.press("G");
+    let end = live.until("step 9 of 10, line 26");
+    assert!(end.contains("stores  y[32] to y[63]") && !end.contains("race"), "{end}");
+    live.press("q");
+    live.until("after 0");
+    live.child.kill().unwrap();
+}
+
 /// Threads and the element are named and marked at the tick of the finding.
 #[test]
 fn player_marks_findings_at_their_tick() {

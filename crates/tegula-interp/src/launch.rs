@@ -82,7 +82,7 @@ impl Default for Config {
             parallel: true,
             device: DeviceProperties { multiprocessors: 132 },
             tensor_core: TensorCore::Sm90,
-            steps: 1 << 28,
+            steps: 1 << 26,
             resident: 132,
         }
     }

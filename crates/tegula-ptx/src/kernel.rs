@@ -158,7 +158,8 @@ impl Kernel {
     /// Runs a launch with `seeds` consecutive seeds from `config.seed`, and merges the diagnostics.
     ///
     /// Results and counters are those of the first seed. [`Outcome::seed_dependent`] names a buffer
-    /// whose bits depend on the seed, such as a floating-point sum of atomic additions.
+    /// whose bits depend on the seed, such as a floating-point sum of atomic additions. A run that
+    /// makes no progress or exceeds the step limit is the last.
     ///
     /// # Errors
     /// Those of [`Kernel::run`].
@@ -175,6 +176,9 @@ impl Kernel {
         let mut diagnostics = std::mem::take(&mut outcome.diagnostics);
         let mut differs = None;
         for seed in 1..seeds.max(1) {
+            if !outcome.completed && diagnostics.iter().any(|found| found.kind == FindingKind::NoProgress) {
+                break;
+            }
             let mut again = inputs.clone();
             let config = Config { seed: config.seed.wrapping_add(seed), counters: false, ..config.clone() };
             let other = self.run(launch, &mut again, &config)?;

@@ -124,7 +124,8 @@ pub struct Config {
     pub counters: bool,
     /// Run independent blocks on all cores of the host.
     pub parallel: bool,
-    /// Maximum number of instructions of a warp. A kernel that exceeds it is reported as endless.
+    /// Maximum number of instructions of a warp. A kernel that exceeds it is reported as endless,
+    /// and the run ends.
     pub steps: u64,
     /// SMs of the modeled GPU. They limit the number of resident blocks, which can wait for each
     /// other.
@@ -134,7 +135,7 @@ pub struct Config {
 impl Default for Config {
     /// All checks, seed 0, an H200: 132 SMs.
     fn default() -> Self {
-        Config { seed: 0, checks: true, counters: true, parallel: true, steps: 1 << 28, multiprocessors: 132 }
+        Config { seed: 0, checks: true, counters: true, parallel: true, steps: 1 << 26, multiprocessors: 132 }
     }
 }
 

@@ -4,7 +4,7 @@
 //! first run tracks the uninitialized buffers. A run that writes an untracked buffer is abandoned,
 //! and the launch runs again with that buffer tracked. So accesses to inputs need no shadow memory.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tegula_interp::rules::AccessSummary;
 
@@ -51,6 +51,9 @@ pub(crate) struct Machine<'a> {
     pub copies_arrive: bool,
     /// An untracked allocation that was written, plus one: the launch must run again. 0 if none.
     pub untracked_write: AtomicUsize,
+    /// The lowest block with a warp that exceeded the step limit; `u64::MAX` if none did. Blocks
+    /// above it do not run on.
+    pub endless: AtomicU64,
 }
 
 impl<'a> Machine<'a> {
@@ -106,6 +109,7 @@ impl<'a> Machine<'a> {
             mixes_sizes: are_mixed(&program.code),
             copies_arrive: copies_arrive(&program.code),
             untracked_write: AtomicUsize::new(0),
+            endless: AtomicU64::new(u64::MAX),
         })
     }
 

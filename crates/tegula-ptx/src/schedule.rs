@@ -19,6 +19,7 @@ use crate::record;
 use crate::report;
 use crate::run::Run;
 use crate::trace::{Trace, TraceFilter};
+use crate::turns::Turns;
 
 /// Maximum numbers of resident threads and blocks of an SM (compute capability 9.0).
 const MAX_RESIDENT_THREADS: u32 = 2048;
@@ -62,7 +63,7 @@ impl Machine<'_> {
         }
         let empty = || Partial::new(self.program.code.len());
         let one = |mut partial: Partial, &block: &u64| {
-            if !partial.stopped {
+            if !partial.stopped && self.runs(block) {
                 self.run_block(block, &mut partial);
             }
             partial
@@ -88,12 +89,18 @@ impl Machine<'_> {
         partial
     }
 
+    /// Whether an independent block may run: no block before it exceeded the step limit.
+    fn runs(&self, linear: u64) -> bool {
+        linear < self.endless.load(Relaxed)
+    }
+
     fn run_block(&self, linear: u64, partial: &mut Partial) {
         let mut block = Block::new(self, linear);
         let mut global = GlobalShadow::default();
+        partial.turns = Turns::default();
         loop {
             let progress = self.advance(&mut block, &mut global, partial);
-            if partial.stopped {
+            if partial.stopped || !self.runs(linear) {
                 return;
             }
             if block.is_done() {

@@ -1,5 +1,7 @@
 //! Execution of a warp: the instruction loop of a path, which runs until the path waits or ends.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use tegula_core::diagnostic::FindingKind;
 
 use crate::address::{self, FUNCTION_WINDOW};
@@ -49,7 +51,7 @@ impl Run<'_, '_> {
         let machine = self.machine;
         let waited = path.state;
         path.state = State::Ready;
-        let (mut ran, mut jumps) = (false, 0);
+        let (mut ran, mut jumps, first_step) = (false, 0, self.warp.steps);
         let mut before: Option<(u32, u64)> = None;
         // The state in which a spinning path yielded. If it yields in the same state again, it made
         // no progress.
@@ -93,7 +95,7 @@ impl Run<'_, '_> {
                     path.pc = to;
                     if backward {
                         jumps += 1;
-                        if let Some(progress) = self.yields(&path, jumps, (parked, &mut before)) {
+                        if let Some(progress) = self.yields(&path, (jumps, first_step), (parked, &mut before)) {
                             path.state = State::Spinning;
                             self.warp.paths.push_back(path);
                             return progress;
@@ -116,14 +118,15 @@ impl Run<'_, '_> {
     fn yields(
         &mut self,
         path: &Path,
-        jumps: u32,
+        (jumps, first_step): (u32, u64),
         (parked, before): (Option<Snapshot>, &mut Option<Snapshot>),
     ) -> Option<bool> {
         if jumps < FIRST_CHECK {
             return None;
         }
         if jumps >= YIELD_AFTER {
-            return Some(true);
+            let steps = self.warp.steps;
+            return self.partial.turns.end(steps, steps - first_step).then_some(true);
         }
         match before.take() {
             Some((pc, registers)) if pc == path.pc => {
@@ -164,8 +167,11 @@ impl Run<'_, '_> {
     fn report_step_limit(&mut self, path: &Path) {
         let limit = self.machine.config.steps;
         (self.pc, self.mask) = (path.pc, path.mask);
-        let message = format!("the warp has run {limit} instructions without ending; raise the limit if it should end");
+        let message = format!(
+            "still runs after {limit} instructions of its warp, the limit; raise it with `--steps` (`Config::steps`) if the kernel ends"
+        );
         self.report(Report::new(FindingKind::NoProgress, message).lanes(path.mask & path.mask.wrapping_neg()));
+        self.machine.endless.fetch_min(self.block.linear, Relaxed);
         self.partial.stopped = true;
         self.partial.completed = false;
     }

@@ -43,7 +43,7 @@ mod shrink;
 mod weaken;
 
 use compare::{SCHEDULES, Verdict, schedules, verdict, waits_for_ever};
-use execute::TOGETHER;
+use execute::{BY_WARP, TOGETHER};
 use program::Program;
 use rayon::prelude::*;
 
@@ -112,9 +112,9 @@ impl Count {
 
 /// Whether a program has a race on each of many schedules, whatever its threads observe.
 ///
-/// One of them keeps the threads together, as the checker does.
+/// Two of them keep the lanes of a warp together, as the checker does.
 fn races_always(program: &Program, seed: u64) -> bool {
-    let schedules = schedules(seed, MANY_SCHEDULES).chain([TOGETHER]);
+    let schedules = schedules(seed, MANY_SCHEDULES).chain([TOGETHER, BY_WARP]);
     races::races(program, schedules).is_some_and(|found| !found.certain.is_empty())
 }
 

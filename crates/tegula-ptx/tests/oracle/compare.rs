@@ -5,7 +5,7 @@ use tegula_ptx::ast::ScalarType;
 use tegula_ptx::{Argument, Buffer, Config, Diagnostic, Launch, Module, Outcome};
 
 use super::emit::{Emitted, add_to_sum, emit};
-use super::execute::{TOGETHER, execute};
+use super::execute::{BY_WARP, TOGETHER, execute};
 use super::memory::initial;
 use super::program::{Array, DATA_BYTES, FLAGS, Program};
 use super::races::{Races, Results, races, results};
@@ -75,7 +75,8 @@ pub fn verdict(program: &Program, seed: u64) -> Verdict {
     match compare(program, seed, &expected) {
         Verdict::Disagree(..) => {
             // Confirm with all schedules.
-            let Some(expected) = races(program, schedules(seed, ALL_SCHEDULES)) else { return Verdict::Undecided };
+            let all = schedules(seed, ALL_SCHEDULES).chain([BY_WARP]);
+            let Some(expected) = races(program, all) else { return Verdict::Undecided };
             compare(program, seed, &expected)
         }
         verdict => verdict,

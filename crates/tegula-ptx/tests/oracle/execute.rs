@@ -131,11 +131,17 @@ pub const UNUSED: u32 = 0x7711_3355;
 /// runs next. Random schedules hardly ever keep the threads of a block together.
 pub const TOGETHER: u64 = u64::MAX;
 
+/// The schedule on which the first warp that need not wait runs next, a step of each lane at a time.
+pub const BY_WARP: u64 = u64::MAX - 1;
+
 /// Executes a program; `None` if threads wait for ever.
 pub fn execute(program: &Program, schedule: u64) -> Option<Execution> {
     let mut machine = Machine::new(program);
     if schedule == TOGETHER {
         return machine.run_together(program);
+    }
+    if schedule == BY_WARP {
+        return machine.run_by_warp();
     }
     let mut random = Random(mix(schedule));
     let mut order: Vec<usize> = (0..machine.threads.len()).collect();
@@ -207,6 +213,20 @@ impl Machine {
                 return self.threads.iter().all(|thread| thread.ended).then_some(self.execution);
             }
         }
+    }
+
+    /// Executes the program warp by warp; `None` if threads wait for ever.
+    fn run_by_warp(mut self) -> Option<Execution> {
+        let warp = |thread: &Thread| (thread.block, thread.number / 32);
+        let mut warps: Vec<Vec<usize>> = Vec::new();
+        for (at, thread) in self.threads.iter().enumerate() {
+            match warps.last_mut() {
+                Some(lanes) if warp(&self.threads[lanes[0]]) == warp(thread) => lanes.push(at),
+                _ => warps.push(vec![at]),
+            }
+        }
+        while warps.iter().any(|lanes| lanes.iter().fold(false, |ran, &thread| self.run_step(thread) || ran)) {}
+        self.threads.iter().all(|thread| thread.ended).then_some(self.execution)
     }
 
     /// Some of the threads, some of those of a step, or none.
