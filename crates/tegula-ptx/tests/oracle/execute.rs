@@ -225,7 +225,7 @@ impl Machine {
                 _ => warps.push(vec![at]),
             }
         }
-        while warps.iter().any(|lanes| lanes.iter().fold(false, |ran, &thread| self.run_step(thread) || ran)) {}
+        while warps.iter().any(|lanes| lanes.iter().filter(|&&thread| self.run_step(thread)).count() > 0) {}
         self.threads.iter().all(|thread| thread.ended).then_some(self.execution)
     }
 
