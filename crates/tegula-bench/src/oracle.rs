@@ -213,23 +213,8 @@ fn compare<T: Element>(
     result: View<T::Out>,
     meter: Option<&ProgressMeter<'_>>,
 ) -> Result<Report> {
-    let problem = Problem::compared(scalars, inputs, c0, epilogue, &result)?;
-    let unit = ErrorUnit::new::<T>(problem.alpha);
-    let rows =
-        problem.rows(1, Report::EMPTY, |batch, row, reference: &[ReferenceElement], report: &mut [Report]| {
-            let reports = reference.iter().enumerate().map(|(col, reference)| {
-                let actual = element(&result, batch, row, col);
-                let r = unit.error_in_units(*reference, actual);
-                let overflow = reference.may_overflow && r > 0.0 && !actual.is_finite();
-                let mismatches = usize::from(r == f64::INFINITY);
-                let (overflows, r_without_overflows) = (usize::from(overflow), if overflow { 0.0 } else { r });
-                let (worst, expected) = ((batch, row, col), reference.value());
-                Report { r, worst, expected, actual, mismatches, overflows, r_without_overflows }
-            });
-            report[0] = reports.reduce(Report::and).unwrap_or(Report::EMPTY);
-            meter.iter().for_each(|meter| meter.add(1));
-        })?;
-    Ok(rows.into_iter().reduce(Report::and).unwrap_or(Report::EMPTY))
+    let problem = Problem::new(scalars, inputs, c0, epilogue)?;
+    problem.compare(&ErrorUnit::new::<T>(problem.alpha), &Elements::of(result), meter)
 }
 
 /// Error r of each element; [`check`] returns the largest.
@@ -244,14 +229,8 @@ pub fn errors<T: Element>(
     c0: Option<View<T::Out>>,
     result: View<T::Out>,
 ) -> Result<Matrix<f64>> {
-    let problem = Problem::compared([alpha, beta], [a, b], c0, EpilogueOperands::default(), &result)?;
-    let unit = ErrorUnit::new::<T>(problem.alpha);
-    let cols = problem.shape().cols;
-    let errors = problem.rows(cols, 0.0, |batch, row, reference: &[ReferenceElement], errors: &mut [f64]| {
-        for (col, (reference, error)) in reference.iter().zip(errors).enumerate() {
-            *error = unit.error_in_units(*reference, element(&result, batch, row, col));
-        }
-    })?;
+    let problem = Problem::new([alpha, beta], [a, b], c0, EpilogueOperands::default())?;
+    let errors = problem.errors(&ErrorUnit::new::<T>(problem.alpha), &Elements::of(result))?;
     Matrix::from_shape_vec(problem.shape(), errors)
 }
 
@@ -267,96 +246,144 @@ pub fn reference<T: Element>(
     c0: Option<View<T::Out>>,
 ) -> Result<Matrix<T::Out>> {
     let problem = Problem::new([alpha, beta], [a, b], c0, EpilogueOperands::default())?;
-    let product = problem.rows(
-        problem.shape().cols,
-        T::Out::ZERO,
-        |_, _, reference: &[ReferenceElement], row: &mut [T::Out]| {
-            row.iter_mut().zip(reference).for_each(|(to, reference)| *to = rounded(reference.value()));
-        },
-    )?;
+    let values = problem.values()?;
+    let mut product = host::try_vec(&[values.len()], || format!("the reference for a {} matrix", problem.shape()))?;
+    product.extend(values.into_iter().map(rounded::<T::Out>));
     Matrix::from_shape_vec(problem.shape(), product)
 }
 
-/// Operands of a reference product.
-struct Problem<'a, T: Element> {
-    alpha: f64,
-    a: View<'a, T>,
-    b: View<'a, T>,
-    /// beta and C₀, unless beta is 0.
-    c_term: Option<(f64, View<'a, T::Out>)>,
-    epilogue: EpilogueOperands<'a, T::Out>,
+/// Elements of a matrix of any type, as f64. Code that is generic over the type would be compiled
+/// again in every crate that calls it.
+struct Elements<'a> {
+    shape: Shape,
+    on_host: bool,
+    /// The element at a batch, row and column of a matrix on the host.
+    at: Box<dyn Fn(usize, usize, usize) -> f64 + Send + Sync + 'a>,
 }
 
-impl<'a, T: Element> Problem<'a, T> {
-    fn new(
+impl<'a> Elements<'a> {
+    fn of<S: Scalar>(view: View<'a, S>) -> Self {
+        let (shape, on_host) = (view.shape(), matches!(view.memory(), Memory::Host(_)));
+        let at = Box::new(move |batch, row, col| view.get(batch, row, col).map_or(f64::NAN, value));
+        Elements { shape, on_host, at }
+    }
+
+    fn bias<S: Scalar>(epilogue: EpilogueOperands<'a, S>) -> Option<Self> {
+        let at = move |batch, row, col| epilogue.bias_at(batch, row, col).map_or(f64::NAN, value);
+        epilogue.bias.map(|bias| Elements { at: Box::new(at), ..Elements::of(bias) })
+    }
+}
+
+/// Operands of a reference product.
+struct Problem<'a> {
+    alpha: f64,
+    a: Elements<'a>,
+    b: Elements<'a>,
+    /// beta and C₀, unless beta is 0.
+    c_term: Option<(f64, Elements<'a>)>,
+    bias: Option<Elements<'a>>,
+    activation: Activation,
+    ty: Type,
+    accumulator: Type,
+}
+
+impl<'a> Problem<'a> {
+    fn new<T: Element>(
         [alpha, beta]: [T::Acc; 2],
         [a, b]: [View<'a, T>; 2],
         c0: Option<View<'a, T::Out>>,
         epilogue: EpilogueOperands<'a, T::Out>,
     ) -> Result<Self> {
-        let shape = Shape { cols: b.shape().cols, ..a.shape() };
-        let (alpha, beta) = (value(alpha), value(beta));
+        let (alpha, beta, activation) = (value(alpha), value(beta), epilogue.activation);
         let c_term = match c0 {
             _ if beta == 0.0 => None,
-            Some(c0) => Some((beta, c0)),
+            Some(c0) => Some((beta, Elements::of(c0))),
             None => return Err(Error::Shape(format!("beta is {beta}, so C as it was before the product is needed"))),
         };
-        check_product(a.shape(), b.shape(), c_term.as_ref().map_or(shape, |(_, c0)| c0.shape()))?;
-        on_host::<T, _>("A", &a)?;
-        on_host::<T, _>("B", &b)?;
-        c_term.as_ref().map_or(Ok(()), |(_, c0)| on_host::<T, _>("C", c0))?;
-        if alpha != 0.0 {
-            check_work(shape, a.shape().cols)?;
-        }
-        let epilogue = epilogue.broadcast_to(shape, T::TYPE)?;
-        epilogue.bias.map_or(Ok(()), |bias| on_host::<T, _>("bias", &bias))?;
-        Ok(Problem { alpha, a, b, c_term, epilogue })
-    }
-
-    /// Problem of a result on the host, with checked shapes.
-    fn compared(
-        scalars: [T::Acc; 2],
-        inputs: [View<'a, T>; 2],
-        c0: Option<View<'a, T::Out>>,
-        epilogue: EpilogueOperands<'a, T::Out>,
-        result: &View<T::Out>,
-    ) -> Result<Self> {
-        let problem = Problem::new(scalars, inputs, c0, epilogue)?;
-        check_product(problem.a.shape(), problem.b.shape(), result.shape())?;
-        on_host::<T, _>("the result", result)?;
+        let (a, b, accumulator) = (Elements::of(a), Elements::of(b), T::Acc::TYPE);
+        let mut problem = Problem { alpha, a, b, c_term, bias: None, activation, ty: T::TYPE, accumulator };
+        problem.check_operands()?;
+        problem.bias = Elements::bias(epilogue.broadcast_to(problem.shape(), T::TYPE)?);
+        problem.bias.as_ref().map_or(Ok(()), |bias| problem.on_host("bias", bias))?;
         Ok(problem)
     }
 
+    fn check_operands(&self) -> Result<()> {
+        let shape = self.shape();
+        check_product(self.a.shape, self.b.shape, self.c_term.as_ref().map_or(shape, |(_, c0)| c0.shape))?;
+        self.on_host("A", &self.a)?;
+        self.on_host("B", &self.b)?;
+        self.c_term.as_ref().map_or(Ok(()), |(_, c0)| self.on_host("C", c0))?;
+        if self.alpha == 0.0 { Ok(()) } else { check_work(shape, self.a.shape.cols) }
+    }
+
+    fn on_host(&self, name: &str, matrix: &Elements) -> Result<()> {
+        if matrix.on_host {
+            return Ok(());
+        }
+        let (what, device) =
+            (format!("a reference product with {name} in GPU memory"), "the CPU; copy it to the host first".into());
+        Err(Error::Unsupported { what, ty: self.ty, device })
+    }
+
+    fn check_result(&self, result: &Elements) -> Result<()> {
+        check_product(self.a.shape, self.b.shape, result.shape)?;
+        self.on_host("the result", result)
+    }
+
     fn shape(&self) -> Shape {
-        Shape { cols: self.b.shape().cols, ..self.a.shape() }
+        Shape { cols: self.b.shape.cols, ..self.a.shape }
+    }
+
+    fn compare(&self, unit: &ErrorUnit, result: &Elements, meter: Option<&ProgressMeter<'_>>) -> Result<Report> {
+        self.check_result(result)?;
+        let rows = self.rows(1, Report::EMPTY, &|batch, row, reference, report: &mut [Report]| {
+            let reports = reference.iter().enumerate().map(|(col, reference)| {
+                let actual = (result.at)(batch, row, col);
+                let r = unit.error_in_units(*reference, actual);
+                let overflow = reference.may_overflow && r > 0.0 && !actual.is_finite();
+                let mismatches = usize::from(r == f64::INFINITY);
+                let (overflows, r_without_overflows) = (usize::from(overflow), if overflow { 0.0 } else { r });
+                let (worst, expected) = ((batch, row, col), reference.value());
+                Report { r, worst, expected, actual, mismatches, overflows, r_without_overflows }
+            });
+            report[0] = reports.reduce(Report::and).unwrap_or(Report::EMPTY);
+            meter.iter().for_each(|meter| meter.add(1));
+        })?;
+        Ok(rows.into_iter().reduce(Report::and).unwrap_or(Report::EMPTY))
+    }
+
+    fn errors(&self, unit: &ErrorUnit, result: &Elements) -> Result<Vec<f64>> {
+        self.check_result(result)?;
+        self.rows(self.shape().cols, 0.0, &|batch, row, reference, errors| {
+            for (col, (reference, error)) in reference.iter().zip(errors).enumerate() {
+                *error = unit.error_in_units(*reference, (result.at)(batch, row, col));
+            }
+        })
+    }
+
+    fn values(&self) -> Result<Vec<f64>> {
+        self.rows(self.shape().cols, 0.0, &|_, _, reference, row| {
+            row.iter_mut().zip(reference).for_each(|(to, reference)| *to = reference.value());
+        })
     }
 
     /// Calls `visit` for each row of the reference and returns its outputs.
     ///
     /// `visit` takes batch, row, elements and `width` outputs, initially `blank`.
-    fn rows<R: Copy + Send>(
-        &self,
-        width: usize,
-        blank: R,
-        visit: impl Fn(usize, usize, &[ReferenceElement], &mut [R]) + Sync + Send,
-    ) -> Result<Vec<R>> {
-        match T::Acc::TYPE {
+    fn rows<R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
+        match self.accumulator {
             Type::F64 => self.rows_by::<DoubleDoubleReference, R>(width, blank, visit),
             Type::F32 => self.rows_by::<F64Reference, R>(width, blank, visit),
             Type::I32 => self.rows_by::<WrappingReference, R>(width, blank, visit),
             ty => {
                 let what = format!("a reference product accumulated in {ty}");
-                Err(Error::Unsupported { what, ty: T::TYPE, device: "the CPU".into() })
+                Err(Error::Unsupported { what, ty: self.ty, device: "the CPU".into() })
             }
         }
     }
 
-    fn rows_by<P: Precision, R: Copy + Send>(
-        &self,
-        width: usize,
-        blank: R,
-        visit: impl Fn(usize, usize, &[ReferenceElement], &mut [R]) + Sync + Send,
-    ) -> Result<Vec<R>> {
+    fn rows_by<P: Precision, R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
         let shape = self.shape();
         shape.len()?;
         if shape.is_empty() {
@@ -382,12 +409,12 @@ impl<'a, T: Element> Problem<'a, T> {
 
     /// Packs B into panels of `WIDTH` columns, zero-padded; empty if alpha or k is 0.
     fn panels<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
-        let Shape { rows: k, cols: n, .. } = self.b.shape();
+        let Shape { rows: k, cols: n, .. } = self.b.shape;
         let count = if self.alpha == 0.0 || k == 0 { 0 } else { n.div_ceil(P::WIDTH) };
         let mut panels = host::try_vec(&[count, P::WIDTH, k], || format!("the reference's copy of a {k}×{n} matrix"))?;
         for first in (0..count).map(|panel| panel * P::WIDTH) {
             for row in 0..k {
-                let column = |col| if col < n { element(&self.b, batch, row, col) } else { 0.0 };
+                let column = |col| if col < n { (self.b.at)(batch, row, col) } else { 0.0 };
                 panels.extend((first..first + P::WIDTH).map(|col| P::operand(column(col))));
             }
         }
@@ -403,13 +430,13 @@ impl<'a, T: Element> Problem<'a, T> {
         rows: std::ops::Range<usize>,
         panels: &[P::Operand],
     ) -> Result<Vec<ReferenceElement>> {
-        let (k, n) = (self.b.shape().rows, self.b.shape().cols);
+        let Shape { rows: k, cols: n, .. } = self.b.shape;
         let what = || "chunk rows of the reference".into();
         let mut accumulators = host::try_vec(&[rows.len(), n], what)?;
         accumulators.resize(rows.len() * n, ReferenceElement::default());
         let depth = if self.alpha == 0.0 { 0 } else { k };
         let mut a = host::try_vec(&[rows.len(), depth], what)?;
-        a.extend(rows.clone().flat_map(|row| (0..depth).map(move |p| P::operand(element(&self.a, batch, row, p)))));
+        a.extend(rows.clone().flat_map(|row| (0..depth).map(move |p| P::operand((self.a.at)(batch, row, p)))));
         if depth != 0 {
             for (panel, first) in panels.chunks_exact(P::WIDTH * k).zip((0..n).step_by(P::WIDTH)) {
                 for (a, accumulators) in a.chunks_exact(k).zip(accumulators.chunks_exact_mut(n)) {
@@ -419,18 +446,20 @@ impl<'a, T: Element> Problem<'a, T> {
         }
         for (i, (row, accumulators)) in rows.zip(accumulators.chunks_exact_mut(n)).enumerate() {
             for (col, accumulator) in accumulators.iter_mut().enumerate() {
-                let c_term = self.c_term.as_ref().map(|(beta, c0)| (*beta, element(c0, batch, row, col)));
-                let bias = self.epilogue.bias_at(batch, row, col).map(value);
+                let c_term = self.c_term.as_ref().map(|(beta, c0)| (*beta, (c0.at)(batch, row, col)));
+                let bias = self.bias.as_ref().map(|bias| (bias.at)(batch, row, col));
                 let (first, offset) = (col / P::WIDTH * P::WIDTH * depth, col % P::WIDTH);
                 let b = panels[first.min(panels.len())..].iter().skip(offset).step_by(P::WIDTH);
                 let terms = a[i * depth..][..depth].iter().copied().zip(b.copied());
-                *accumulator =
-                    P::activate(P::scaled(self.alpha, *accumulator, terms, c_term, bias), self.epilogue.activation);
+                *accumulator = P::activate(P::scaled(self.alpha, *accumulator, terms, c_term, bias), self.activation);
             }
         }
         Ok(accumulators)
     }
 }
+
+/// What [`Problem::rows`] calls for each row.
+type Visit<'a, R> = &'a (dyn Fn(usize, usize, &[ReferenceElement], &mut [R]) + Sync);
 
 /// Rows per block of the reference.
 const ROWS: usize = 16;
@@ -810,20 +839,6 @@ fn format(ty: Type) -> (f64, f64, f64) {
     // Half the spacing of f64 subnormals is not representable.
     let underflow = power(min_exponent - precision).max(f64::from_bits(1));
     (power(-precision), underflow, power(max_exponent))
-}
-
-fn on_host<T: Element, S: Scalar>(name: &str, view: &View<S>) -> Result<()> {
-    if matches!(view.memory(), Memory::Host(_)) {
-        return Ok(());
-    }
-    let (what, device) =
-        (format!("a reference product with {name} in GPU memory"), "the CPU; copy it to the host first".into());
-    Err(Error::Unsupported { what, ty: T::TYPE, device })
-}
-
-/// Element of a matrix on the host, as f64.
-fn element<S: Scalar>(view: &View<S>, batch: usize, row: usize, col: usize) -> f64 {
-    view.get(batch, row, col).map_or(f64::NAN, value)
 }
 
 /// Exact value of a scalar, as f64.
