@@ -493,7 +493,7 @@ fn endless_kernel_stops_at_the_limit() {
     for launch in ["--grid 1 --block 1024", "--grid 1000 --block 32"] {
         let (report, _) = folder.json(&words(&format!("loop.ptx {launch} --steps 400000 --seeds 1000")));
         let executed = report["thread_instructions"].as_u64().unwrap();
-        assert!((12_000_000..64_000_000).contains(&executed), "{launch}: {executed}");
+        assert!((12_000_000..96_000_000).contains(&executed), "{launch}: {executed}");
     }
 }
 

@@ -2,8 +2,12 @@
 //!
 //! Warps in endless loops take turns, since one may wait for another. With equal turns, n of them
 //! would reach the step limit after n times the instructions of one. So the warp that is ahead has
-//! turns as long as those of all other warps together: it reaches the limit after twice the
-//! instructions of one warp.
+//! turns half as long as those of all other warps together: it reaches the limit after three times
+//! the instructions of one warp. Longer turns would end kernels too early in which one warp polls
+//! while the others work.
+
+/// The instructions of other warps for each instruction of the warp that is ahead.
+const OTHERS: u64 = 2;
 
 /// The turns of the warps on one core of the host.
 #[derive(Debug, Default)]
@@ -22,7 +26,7 @@ impl Turns {
             return true;
         }
         self.most = steps;
-        if turn < self.others {
+        if turn < self.others / OTHERS {
             return false;
         }
         self.others = 0;
@@ -56,8 +60,8 @@ mod tests {
     fn endless_warps_do_not_multiply_the_time() {
         for warps in [1, 2, 32] {
             let steps = run(warps, 1_000_000);
-            assert!(steps.iter().sum::<u64>() < 2_100_000, "{steps:?}");
-            assert!(steps.iter().all(|&steps| steps > 20_000), "{steps:?}");
+            assert!(steps.iter().sum::<u64>() < 3_100_000, "{steps:?}");
+            assert!(steps.iter().all(|&steps| steps > 50_000), "{steps:?}");
         }
     }
 }
