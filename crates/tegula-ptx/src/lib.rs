@@ -19,7 +19,7 @@
 //! | `matrix`, `matrix_access` | matrix instructions: fragments and products; registers and memory |
 //! | `special`, `properties` | special registers; the shadow memory that a program needs |
 //! | `machine`, `schedule` | memory and parameters of a launch; the schedule of blocks and warps |
-//! | `turns` | the turns of warps in long loops |
+//! | `time_slice` | time slices of warps in long loops |
 //! | `block`, `barrier` | the state of a block; its barriers |
 //! | `run`, `warp`, `path` | a running warp; its instructions; divergence of its lanes |
 //! | `address`, `memory` | addresses and state space windows; bytes with an initialized flag |
@@ -69,8 +69,8 @@ mod schedule;
 mod sizes;
 mod special;
 mod sync;
+mod time_slice;
 pub mod trace;
-mod turns;
 mod warp;
 
 pub use atomic_sums::{AtomicSum, AtomicSums};

@@ -12,7 +12,7 @@ use crate::atomic_sums::AtomicSums;
 use crate::launch::Diagnostic;
 use crate::program::{BarrierKind, Op, Program, SiteSource};
 use crate::recorder::Recorder;
-use crate::turns::Turns;
+use crate::time_slice::TimeSlices;
 
 /// Counts of one instruction, over all warps.
 #[derive(Clone, Copy, Debug, Default)]
@@ -149,7 +149,7 @@ pub(crate) struct Partial {
     pub atomic_sums: AtomicSums,
     /// The recorder, if a block is traced.
     pub recorder: Option<Box<Recorder>>,
-    pub turns: Turns,
+    pub slices: TimeSlices,
     /// The `printf` output of each block.
     pub output: BTreeMap<u64, String>,
     pub completed: bool,
@@ -167,7 +167,7 @@ impl Partial {
             strong: StrongAccesses::default(),
             atomic_sums: AtomicSums::default(),
             recorder: None,
-            turns: Turns::default(),
+            slices: TimeSlices::default(),
             output: BTreeMap::new(),
             completed: true,
             stopped: false,

@@ -18,8 +18,8 @@ use crate::program::Program;
 use crate::record;
 use crate::report;
 use crate::run::Run;
+use crate::time_slice::TimeSlices;
 use crate::trace::{Trace, TraceFilter};
-use crate::turns::Turns;
 
 /// Maximum numbers of resident threads and blocks of an SM (compute capability 9.0).
 const MAX_RESIDENT_THREADS: u32 = 2048;
@@ -97,7 +97,7 @@ impl Machine<'_> {
     fn run_block(&self, linear: u64, partial: &mut Partial) {
         let mut block = Block::new(self, linear);
         let mut global = GlobalShadow::default();
-        partial.turns = Turns::default();
+        partial.slices = TimeSlices::default();
         loop {
             let progress = self.advance(&mut block, &mut global, partial);
             if partial.stopped || !self.runs(linear) {

@@ -126,7 +126,7 @@ impl Run<'_, '_> {
         }
         if jumps >= YIELD_AFTER {
             let steps = self.warp.steps;
-            return self.partial.turns.end(steps, steps - first_step).then_some(true);
+            return self.partial.slices.end(steps, steps - first_step).then_some(true);
         }
         match before.take() {
             Some((pc, registers)) if pc == path.pc => {

@@ -131,7 +131,7 @@ pub const UNUSED: u32 = 0x7711_3355;
 /// runs next. Random schedules hardly ever keep the threads of a block together.
 pub const TOGETHER: u64 = u64::MAX;
 
-/// The schedule on which the first warp that need not wait runs next, a step of each lane at a time.
+/// The schedule on which the first warp that need not wait runs next, each lane by one step.
 pub const BY_WARP: u64 = u64::MAX - 1;
 
 /// Executes a program; `None` if threads wait for ever.
