@@ -41,7 +41,7 @@ const CRATES: [(&str, &[&str]); 11] = [
 ];
 
 /// Forbidden imports: the module, the names, and submodules that are exempt.
-const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
+const FORBIDDEN: [(&str, &[&str], &[&str]); 8] = [
     // Printers do not depend on each other.
     ("tegula-ir/ptx", &["cpp"], &[]),
     ("tegula-ir/cpp", &["ptx"], &[]),
@@ -55,7 +55,10 @@ const FORBIDDEN: [(&str, &[&str], &[&str]); 6] = [
     ("tegula/cuda", &["gemm", "tegula_kernels"], &["tegula/cuda/product"]),
     ("tegula/cache", &["gemm", "exec"], &[]),
     // Statistics do not depend on devices.
-    ("tegula-bench/stats", &["cpu", "gpu", "tegula"], &[]),
+    ("tegula/tune/stats", &["cuda", "device", "gemm", "exec"], &[]),
+    // The search ranks anything with a clock.
+    ("tegula/tune/interleave", &["cuda", "device", "gemm", "exec"], &[]),
+    ("tegula/tune/search", &["cuda", "device", "gemm", "exec"], &[]),
 ];
 
 /// Files and directories that may contain unsafe code.
@@ -67,7 +70,7 @@ const UNSAFE: [&str; 12] = [
     "tegula/cuda",
     "tegula-bench/cublaslt",
     "tegula-bench/peer",
-    "tegula-bench/graph_timer",
+    "tegula/tune/graph_timer",
     "tegula-cpu",
     "tegula-core/convert",
     "tegula-core/lanes",

@@ -4,8 +4,9 @@ use tegula::element::{Element, Scalar};
 use tegula::epilogue::EpilogueOperands;
 use tegula::error::Result;
 use tegula::matrix::{Matrix, Shape, View};
+use tegula::tune::data;
 
-use super::{Inputs, data};
+use super::Inputs;
 use crate::oracle;
 
 /// Limit of multiply-adds of the reference per check.

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use tegula::element::Element;
 use tegula::error::Result;
 use tegula::matrix::Matrix;
+use tegula::tune::interleave::{Timed, rank_interleaved};
 use tegula::{Device, Gemm, Report};
 use tegula_core::threads;
 use tegula_cpu as cpu;
 
 use super::accuracy::SampledRows;
-use super::{BenchReport, Case, Inputs, Measurement, PeerMeasurement, Settings, Timed, rank_interleaved, search_peers};
+use super::{BenchReport, Case, Inputs, Measurement, PeerMeasurement, Settings, search_peers};
 use crate::peer::{PeerLibrary, PreparedProduct};
 
 /// Attempts per sample; the last one counts in any case.

@@ -1,11 +1,10 @@
-//! Benchmarks of matrix products against peer libraries, and the autotuner.
+//! Benchmarks of matrix products against peer libraries.
 //!
-//! [`measure`] times a product and the best candidate of a peer library in the same run. [`tune()`]
-//! searches for the fastest kernel configuration.
+//! [`measure`] times a product and the best candidate of a peer library in the same run.
 //!
-//! - `interleave` schedules samples, for anything with a clock; `stats` summarizes them;
-//! - `data` generates random inputs, `accuracy` checks results against [`oracle`];
-//! - `cpu` and `gpu` measure on a device.
+//! - `accuracy` checks results against [`oracle`];
+//! - `cpu` and `gpu` measure on a device, with the samples, statistics and random inputs of
+//!   [`tegula::tune`].
 //!
 //! The crate writes no files and prints nothing.
 
@@ -13,33 +12,23 @@ mod accuracy;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cublaslt;
-mod data;
 #[cfg(feature = "cuda")]
 mod gpu;
-#[cfg(feature = "cuda")]
-pub mod graph_timer;
-mod interleave;
 mod limits;
 pub mod nd;
 pub mod oracle;
 pub mod peer;
-mod stats;
-mod tune;
 
-pub use data::uniform;
-pub use interleave::{
-    InterleavedTimes, SamplingPlan, Timed, estimate_call_time, interleave, interleave_candidates, rank_candidates,
-    rank_interleaved, screen_candidates,
-};
 pub use limits::{Ceiling, Limits, limits};
-pub use stats::{Quantiles, median, noise_floor};
 use tegula::Device;
 use tegula::element::{Accuracy, Element, Scalar};
 use tegula::epilogue::{BiasShape, Epilogue, EpilogueOperands};
 use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Shape, View};
+use tegula::tune::data;
+use tegula::tune::interleave::{InterleavedTimes, SamplingPlan, Timed, estimate_call_time, interleave};
+use tegula::tune::stats::{Quantiles, noise_floor};
 use tegula_kernels::plan::{Caps, Plan};
-pub use tune::{CandidateTime, TuneEffort, TuneReport};
 
 #[cfg(feature = "cuda")]
 use crate::cublaslt::CublasLt;
@@ -68,8 +57,6 @@ pub struct Case<T: Element> {
     /// Required accuracy. The peer library computes at the same one; r of both is in its units.
     pub accuracy: Accuracy,
     /// Epilogue; the batch shares one bias.
-    ///
-    /// [`tune()`] ignores it: its cost is the same for all kernels.
     pub epilogue: Epilogue,
 }
 
@@ -301,25 +288,6 @@ pub fn measure<T: Element>(device: &Device, case: &Case<T>, settings: &Settings,
     cpu::measure(device, &inputs, settings, libraries)
 }
 
-/// Autotunes a product on a GPU: times the legal kernel configurations and returns the fastest.
-///
-/// Configurations with a predicted time of more than twice the best are skipped, unless
-/// [`TuneEffort::all`] is set. The others are screened with a few samples. The fastest of them and
-/// the cost model's choice are then timed interleaved. Inputs are those of [`measure`]. Results are
-/// not checked: all configurations use tested kernels.
-///
-/// # Errors
-/// [`Error::Unsupported`] if the device is not a GPU; otherwise as [`measure`].
-pub fn tune<T: Element>(device: &Device, case: &Case<T>, effort: &TuneEffort) -> Result<TuneReport> {
-    case.reject_empty()?;
-    #[cfg(feature = "cuda")]
-    if let Some(gpu) = device.gpu() {
-        return gpu::tune(gpu, &Inputs::new(case, effort.seed)?, effort);
-    }
-    let _ = effort;
-    Err(Error::Unsupported { what: "tuning of kernels".into(), ty: T::TYPE, device: device.name() })
-}
-
 /// Operands of a case on the host, as stored.
 struct Inputs<T: Element> {
     case: Case<T>,
@@ -468,15 +436,6 @@ mod tests {
             );
         }
         assert!(inputs.c.is_none() && inputs.c_before().unwrap().as_slice().iter().all(|x| x.is_nan()));
-    }
-
-    #[test]
-    fn tune_without_gpu_is_unsupported() {
-        let effort = TuneEffort { seed: 0, seconds: 0.0, all: false };
-        for device in [Device::cpu(), Device::interp()] {
-            assert!(matches!(tune(&device, &case(3, 5, 7), &effort), Err(Error::Unsupported { .. })));
-        }
-        assert!(matches!(tune(&Device::cpu(), &case(3, 0, 7), &effort), Err(Error::Shape(_))));
     }
 
     #[test]

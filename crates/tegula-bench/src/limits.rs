@@ -63,7 +63,7 @@ const CHUNK: usize = 1 << 20;
 
 #[cfg(feature = "cuda")]
 fn gpu_copy_bandwidth(gpu: &Gpu) -> Result<f64> {
-    let host = super::data::normal::<f32>(Shape::new(1, LEN), 0)?;
+    let host = tegula::tune::data::normal::<f32>(Shape::new(1, LEN), 0)?;
     let (mut source, mut copy) = (Buffer::uninit(gpu, LEN)?, Buffer::<f32>::uninit(gpu, LEN)?);
     source.upload(host.view())?;
     copy.copy_from(&source)?;
@@ -91,5 +91,5 @@ fn host_copy_bandwidth() -> Result<f64> {
 
 /// Bytes read and written per second, from seconds per copy.
 fn bandwidth(times: &[f64]) -> f64 {
-    2.0 * (LEN * size_of::<f32>()) as f64 / super::median(times)
+    2.0 * (LEN * size_of::<f32>()) as f64 / tegula::tune::stats::median(times)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use tegula_bench as bench;
+use tegula::tune::data::uniform;
 
 use crate::failure::{Failure, Result};
 
@@ -117,7 +117,7 @@ pub fn file(path: &Path) -> Result<Vec<Shape>> {
 /// `count` random shapes with sizes from `from` to `to`, log-uniformly distributed.
 pub fn random(count: usize, [from, to]: [u32; 2], seed: u64) -> Vec<Shape> {
     let (low, high) = (f64::from(from).ln(), (f64::from(to) + 1.0).ln());
-    let size = |place| (low + bench::uniform(seed, place) * (high - low)).exp().clamp(from.into(), to.into()) as usize;
+    let size = |place| (low + uniform(seed, place) * (high - low)).exp().clamp(from.into(), to.into()) as usize;
     let shape = |i| Shape { m: size(3 * i), n: size(3 * i + 1), k: size(3 * i + 2), batch: 1 };
     (0..count as u64).map(shape).collect()
 }

@@ -1,9 +1,10 @@
 //! `tegula tune`: times the kernels of each product and caches the fastest.
 
 use tegula::Device;
-use tegula::element::{Element, Scalar, with_operand_type};
-use tegula::epilogue::Epilogue;
-use tegula_bench::{self as bench, CandidateTime, Case, TuneEffort, TuneReport};
+#[cfg(feature = "cuda")]
+use tegula::Layout;
+use tegula::element::{Element, with_operand_type};
+use tegula::tune::search::{CandidateTime, TuneReport};
 use tegula_files::ReportFile;
 use tegula_kernels::plan::TunedEntry;
 
@@ -84,13 +85,30 @@ impl ProductCase {
         with_operand_type!(self.ty, T => self.tune_of::<T>(args, device), ty => Err(tegula::Error::no_kernels(ty)))
     }
 
+    #[cfg(feature = "cuda")]
     fn tune_of<T: Element>(&self, args: &TuneArgs, device: &Device) -> tegula::Result<TuneReport> {
+        use tegula::tune::scratch::ScratchLayout;
+
         let Shape { m, n, k, batch } = self.shape;
-        let (transposed, alpha, beta) = (self.layout.transposed(), T::Acc::ONE, T::Acc::ZERO);
-        let (accuracy, epilogue) = (self.accuracy, Epilogue::NONE);
-        let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy, epilogue };
-        bench::tune(device, &case, &TuneEffort { seed: args.seed, seconds: args.time, all: args.all })
+        let operand = |rows, cols, transposed| {
+            let stored = if transposed { [cols, rows] } else { [rows, cols] };
+            let layout = Layout::row_major(tegula::Shape { batches: batch, rows: stored[0], cols: stored[1] })?;
+            ScratchLayout::aligned(if transposed { layout.transposed() } else { layout })
+        };
+        let [a, b] = self.layout.transposed();
+        let operands = [operand(m, k, a)?, operand(k, n, b)?, operand(m, n, false)?];
+        let gpu = device.gpu().ok_or_else(|| not_tuned::<T>(device))?;
+        tegula::tune::tune::<T>(gpu, operands, self.accuracy, &args.effort())
     }
+
+    #[cfg(not(feature = "cuda"))]
+    fn tune_of<T: Element>(&self, _: &TuneArgs, device: &Device) -> tegula::Result<TuneReport> {
+        Err(not_tuned::<T>(device))
+    }
+}
+
+fn not_tuned<T: Element>(device: &Device) -> tegula::Error {
+    tegula::Error::Unsupported { what: "tuning of kernels".into(), ty: T::TYPE, device: device.name() }
 }
 
 /// The row of a product. An error is recorded in it, and the run continues.

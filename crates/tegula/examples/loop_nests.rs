@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tegula::Matrix;
 use tegula::element::{Scalar, Type};
-use tegula_bench::uniform;
+use tegula::tune::data::uniform;
 use tegula_explain::nests;
 use tegula_explain::nests::{Cache, Nest, Timing};
 

@@ -48,6 +48,8 @@ mod gemm;
 pub mod interpret;
 pub mod matrix;
 pub mod nd;
+#[doc(hidden)]
+pub mod tune;
 
 pub use device::Device;
 pub use gemm::{Gemm, Grouped, Prepacked, Report, matmul};

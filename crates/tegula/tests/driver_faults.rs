@@ -23,8 +23,10 @@ use libloading::{Library, Symbol};
 use tegula::cuda::{self, DeviceMatrix, ForeignLaunch, ForeignParam, Gpu};
 use tegula::element::{Element, Scalar, bf16, f16};
 use tegula::epilogue::Activation;
+use tegula::tune::graph_timer::GraphTimer;
+use tegula::tune::interleave::Timed;
+use tegula::tune::operand_sets::OperandSets;
 use tegula::{Accuracy, Device, Error, Gemm, Grouped, Matrix, Result, Shape};
-use tegula_bench::graph_timer::{GraphTimer, OperandSets};
 use tegula_ir::{self as ir, ptx};
 use tegula_kernels::Plain;
 

@@ -15,8 +15,7 @@ use tegula::element::{Accuracy, Element, Scalar, Type};
 use tegula::epilogue::{Activation, EpilogueOperands};
 use tegula::error::{Error, Result};
 use tegula::matrix::{DeviceMemory, Layout, Memory, MemoryMut, View, ViewMut};
-
-use crate::graph_timer::{OperandSets, alignment};
+use tegula::tune::operand_sets::{OperandSets, alignment};
 
 /// Workspace limit of a candidate in bytes.
 const WORKSPACE: usize = 256 << 20;

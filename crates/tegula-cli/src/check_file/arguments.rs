@@ -1,7 +1,7 @@
 //! Binds the values of the command line to a kernel's parameters and its module's variables.
 
 use tegula::error::Bytes;
-use tegula_bench::uniform;
+use tegula::tune::data::uniform;
 use tegula_files::{AnyArray, ArrayPath, Number as FileNumber};
 use tegula_ptx::ast::ScalarType;
 use tegula_ptx::{Argument, Buffer, VariableValue};

@@ -15,9 +15,11 @@ use std::error::Error;
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::bf16;
 use tegula::epilogue::Activation;
+use tegula::tune::graph_timer::GraphTimer;
+use tegula::tune::interleave::Timed;
+use tegula::tune::operand_sets::OperandSets;
 use tegula::{Accuracy, Device, Gemm, Grouped, Matrix, Result, Shape};
 use tegula_bench::cublaslt::CublasLt;
-use tegula_bench::graph_timer::{GraphTimer, OperandSets};
 
 type Fallible<T = ()> = std::result::Result<T, Box<dyn Error>>;
 

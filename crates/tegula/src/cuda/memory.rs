@@ -108,6 +108,52 @@ impl<T: DeviceElement> Buffer<T> {
         Ok(())
     }
 
+    /// Queues a copy of a host matrix to the elements from `first` on, in row-major order.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where the buffer has fewer elements or the matrix is not in host memory.
+    pub(crate) fn upload_at(&mut self, first: usize, from: View<'_, T>) -> Result<()> {
+        let address = self.range(first, from.memory(), from.shape())?;
+        self.gpu.with_staging(|staging| staging.upload(self.gpu.stream(), from, address, None))
+    }
+
+    /// Copies the elements from `first` on into a host matrix, in row-major order, and waits.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where the buffer has fewer elements or the matrix is not in host memory;
+    /// errors of the driver, including the failure of a kernel that was queued earlier.
+    pub(crate) fn download_at(&self, first: usize, to: ViewMut<'_, T>) -> Result<()> {
+        let address = self.range(first, to.memory(), to.shape())?;
+        self.gpu.with_staging(|staging| staging.download(self.gpu.stream(), address, to, None))
+    }
+
+    /// The address of element `first`, where a copy of a host matrix fits behind it.
+    fn range(&self, first: usize, memory: Memory<'_, T>, shape: Shape) -> Result<u64> {
+        check_copy(memory, shape, shape.len()?.min(self.len.saturating_sub(first)))?;
+        Ok(self.address + (first * size_of::<T>()) as u64)
+    }
+
+    /// Queues copies of the first `period` elements over all that follow.
+    ///
+    /// # Errors
+    /// Errors of the driver.
+    pub(crate) fn repeat(&mut self, period: usize) -> Result<()> {
+        self.gpu.bind()?;
+        let mut written = period.max(1);
+        while written < self.len {
+            // All that is written is copied at once, which doubles it: whole periods, but the last.
+            let count = written.min(self.len - written);
+            let bytes = |count: usize| count * size_of::<T>();
+            let (to, from) = (self.address + bytes(written) as u64, self.address);
+            // SAFETY: the context is current; both ranges are in the buffer and do not overlap,
+            // and the copy follows the work on the home stream.
+            let code = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes(count), self.gpu.raw_stream()) };
+            code.named("cuMemcpyDtoDAsync")?;
+            written += count;
+        }
+        Ok(())
+    }
+
     /// Logs a copy of the whole memory. The part of an upload that is still queued counts as
     /// copied: at most the two staging buffers.
     fn log_copy(&self, what: &str, start: Instant) {

@@ -8,9 +8,11 @@
 use tegula::cuda::Gpu;
 use tegula::element::{Arith, Element, Scalar, bf16, f16};
 use tegula::epilogue::{Activation, Epilogue};
+use tegula::tune::graph_timer::GraphTimer;
+use tegula::tune::interleave::Timed;
+use tegula::tune::operand_sets::OperandSets;
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape};
 use tegula_bench::cublaslt::CublasLt;
-use tegula_bench::graph_timer::{GraphTimer, OperandSets};
 use tegula_bench::{Case, Peer, Settings, measure, oracle};
 
 use crate::gpu::gpu;

@@ -12,9 +12,8 @@
 
 use std::time::Instant;
 
-use tegula::error::Result;
-
 use super::stats::median;
+use crate::error::Result;
 
 /// Seconds per sample of short calls. Events resolve half a microsecond.
 const SAMPLE_SECONDS: f64 = 1e-3;
@@ -87,6 +86,11 @@ impl SamplingPlan {
         let sample = call.max(1e-9) * calls_per_sample as f64;
         let samples_per_slot = (SLOT_SECONDS / (2.0 * sample)).ceil().max(1.0) as usize;
         SamplingPlan { calls_per_sample, samples_per_slot, warm_up_samples: 0, long_slots: false }
+    }
+
+    /// Seconds of a slot for calls of `call` seconds, with the uncounted sample of [`Timed::time`].
+    pub fn slot_seconds(self, call: f64) -> f64 {
+        (self.samples_per_slot + 1) as f64 * self.calls_per_sample as f64 * call
     }
 
     /// Runs one slot; returns its samples without warm-up, and its total seconds.
@@ -173,7 +177,7 @@ pub fn interleave(
 /// All are screened, then the fastest few are timed interleaved and come first. Candidates that
 /// fail are dropped.
 pub fn rank_candidates<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> Vec<(usize, f64)> {
-    let mut screened = screen_candidates(candidates);
+    let mut screened = screen_candidates(candidates, || true);
     if screened.len() < 2 {
         return screened;
     }
@@ -194,17 +198,20 @@ pub fn rank_interleaved<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> V
 
 /// Sorts the result of [`interleave_candidates`] after the minimum of rounds, fastest first.
 fn rank_by_interleaving<T: Timed>(candidates: &mut [T], selected: &[usize], plan: SamplingPlan) -> Vec<(usize, f64)> {
-    let mut ranking = interleave_candidates(candidates, selected, plan, 0.0);
+    let mut ranking = interleave_candidates(candidates, selected, plan, MIN_ROUNDS, 0.0);
     ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
     ranking
 }
 
 /// Estimates seconds per call of each candidate from a few samples, fastest first.
 ///
-/// Candidates that fail are dropped.
-pub fn screen_candidates<T: Timed>(candidates: &mut [T]) -> Vec<(usize, f64)> {
+/// Candidates that fail are dropped, and so are all but the first once `has_time` is false.
+pub fn screen_candidates<T: Timed>(candidates: &mut [T], has_time: impl Fn() -> bool) -> Vec<(usize, f64)> {
     let mut times: Vec<(usize, f64)> = Vec::new();
     for (index, candidate) in candidates.iter_mut().enumerate() {
+        if index > 0 && !has_time() {
+            break;
+        }
         let best = times.iter().map(|(_, call)| *call).fold(f64::INFINITY, f64::min);
         match screen(candidate, best) {
             Ok(call) => times.push((index, call)),
@@ -217,16 +224,17 @@ pub fn screen_candidates<T: Timed>(candidates: &mut [T]) -> Vec<(usize, f64)> {
 
 /// Times `selected` candidates interleaved and returns the median seconds per call of each.
 ///
-/// Runs for `seconds`, and for a minimum number of rounds. Candidates without a sample are dropped.
+/// Runs for `seconds`, and for at least `min_rounds`. Candidates without a sample are dropped.
 pub fn interleave_candidates<T: Timed>(
     candidates: &mut [T],
     selected: &[usize],
     plan: SamplingPlan,
+    min_rounds: usize,
     seconds: f64,
 ) -> Vec<(usize, f64)> {
     let mut times = vec![Vec::new(); selected.len()];
     let (mut rounds, mut elapsed_total) = (0, 0.0);
-    while rounds < MIN_ROUNDS || elapsed_total < seconds {
+    while rounds < min_rounds || elapsed_total < seconds {
         let before = elapsed_total;
         for (&index, times) in selected.iter().zip(&mut times) {
             match plan.run_slot(&mut candidates[index]) {
@@ -239,7 +247,7 @@ pub fn interleave_candidates<T: Timed>(
         }
         rounds += 1;
         // A clock that does not advance never reaches `seconds`.
-        if elapsed_total <= before && rounds >= MIN_ROUNDS {
+        if elapsed_total <= before && rounds >= min_rounds {
             break;
         }
     }
@@ -262,9 +270,9 @@ fn screen(candidate: &mut dyn Timed, best: f64) -> Result<f64> {
 mod tests {
     use std::cell::RefCell;
 
-    use tegula::error::Error;
-
+    use super::super::stats::noise_floor;
     use super::*;
+    use crate::error::Error;
 
     /// A fake device with a clock, and a log of benchmark names and call counts.
     #[derive(Default)]
@@ -361,7 +369,7 @@ mod tests {
         let ratio = median(&times.peer) / median(&both);
         assert!((ratio - 1.2).abs() < 0.02, "{ratio}");
         // Neither slot of ours is always the later one.
-        let noise_floor = super::super::stats::noise_floor(&times.ours[0], &times.ours[1]);
+        let noise_floor = noise_floor(&times.ours[0], &times.ours[1]);
         assert!(noise_floor < 0.004, "{noise_floor}");
     }
 
@@ -421,14 +429,14 @@ mod tests {
         let device = Device::default();
         let mut all = benchmarks(&device, &[('a', 2e-3), ('b', 1e-3), ('c', f64::NAN), ('d', 3e-3)]);
         let plan = SamplingPlan::brief(1e-3, 1);
-        assert_eq!(interleave_candidates(&mut all, &[3, 2, 0], plan, 0.0), [(3, 3e-3), (0, 2e-3)]);
+        assert_eq!(interleave_candidates(&mut all, &[3, 2, 0], plan, 3, 0.0), [(3, 3e-3), (0, 2e-3)]);
         assert_eq!(device.order(), "dcadcadca");
         let device = Device::default();
-        interleave_candidates(&mut benchmarks(&device, &[('a', 2e-3), ('b', 1e-3)]), &[0, 1], plan, 0.5);
+        interleave_candidates(&mut benchmarks(&device, &[('a', 2e-3), ('b', 1e-3)]), &[0, 1], plan, 3, 0.5);
         // A round has 9 counted milliseconds.
         assert_eq!(device.order(), "ab".repeat(56));
         // A clock that does not advance ends the loop.
-        assert_eq!(interleave_candidates(&mut benchmarks(&device, &[('x', 0.0)]), &[0], plan, 1.0), [(0, 0.0)]);
+        assert_eq!(interleave_candidates(&mut benchmarks(&device, &[('x', 0.0)]), &[0], plan, 3, 1.0), [(0, 0.0)]);
     }
 
     #[test]

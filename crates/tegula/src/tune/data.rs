@@ -6,10 +6,11 @@
 
 use std::f64::consts::TAU;
 
-use tegula::element::Scalar;
-use tegula::error::{Error, Result};
-use tegula::matrix::{Matrix, Shape};
 use tegula_core::{host, threads};
+
+use crate::element::Scalar;
+use crate::error::{Error, Result};
+use crate::matrix::{Matrix, Shape};
 
 /// Elements per parallel chunk.
 const CHUNK: usize = 1 << 14;
@@ -19,7 +20,7 @@ const CHUNK: usize = 1 << 14;
 /// The deviation is 1000 for 32-bit and 32 for 8-bit integers; integers saturate.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`](tegula::Error::OutOfMemory) and [`Error::Shape`](tegula::Error::Shape).
+/// [`Error::OutOfMemory`] and [`Error::Shape`].
 pub fn normal<T: Scalar>(shape: Shape, seed: u64) -> Result<Matrix<T>> {
     let len = shape.len()?;
     let mut data = host::try_vec(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;

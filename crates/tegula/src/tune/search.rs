@@ -1,0 +1,316 @@
+//! Autotuner: shortlists, screens and times kernel configurations.
+//!
+//! The shortlist is by predicted time, screening by few samples, and finalists are timed
+//! interleaved. The module depends on predicted times and a clock, not on a device. It keeps no
+//! results.
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs have kernel configurations"))]
+
+use tegula_kernels::plan::{Candidate, Problem, Recipe};
+
+use super::interleave::{SamplingPlan, Timed, estimate_call_time, interleave_candidates, screen_candidates};
+use crate::error::{Error, Result};
+
+/// Configurations that are timed interleaved, the cost model's choice included.
+const FINALISTS: usize = 6;
+/// Seconds for which they are timed, if the effort has as many left.
+const CONFIRMATION_SECONDS: f64 = 0.2;
+/// Share of the time after which no further configuration is assembled.
+const ASSEMBLY_SHARE: f64 = 0.5;
+
+/// Effort of a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TuneEffort {
+    /// Seed of the random inputs.
+    pub seed: u64,
+    /// Maximum number of configurations, the best predicted ones.
+    pub candidates: usize,
+    /// Seconds in all: of assembly, inputs, screening and confirmation.
+    ///
+    /// At least the cost model's choice is timed. A kernel that takes long to assemble, or a call
+    /// of more than a tenth of the time, exceeds them.
+    pub seconds: f64,
+}
+
+impl Default for TuneEffort {
+    fn default() -> Self {
+        TuneEffort { seed: 1, candidates: 16, seconds: 1.0 }
+    }
+}
+
+impl TuneEffort {
+    /// All legal configurations, for as long as it takes.
+    pub const fn all(seed: u64) -> Self {
+        TuneEffort { seed, candidates: usize::MAX, seconds: f64::INFINITY }
+    }
+}
+
+/// Result of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TuneReport {
+    /// The problem that was planned.
+    pub problem: Problem,
+    /// Number of legal configurations.
+    pub legal: usize,
+    /// Timed configurations with their screening times, fastest first.
+    pub timed: Vec<CandidateTime>,
+    /// The cost model's choice.
+    pub model_choice: CandidateTime,
+    /// The fastest configuration, possibly the same.
+    pub fastest: CandidateTime,
+}
+
+/// A kernel configuration and its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CandidateTime {
+    /// The kernel configuration.
+    pub recipe: Recipe,
+    /// Median seconds per call.
+    pub seconds: f64,
+}
+
+impl TuneReport {
+    /// Speed of the cost model's choice relative to the fastest configuration, at most 1.
+    pub fn model_efficiency(&self) -> f64 {
+        self.fastest.seconds / self.model_choice.seconds
+    }
+}
+
+/// The time of a search, by a clock that returns the seconds since its begin.
+#[derive(Clone, Copy)]
+pub(super) struct Budget<'c> {
+    pub seconds: f64,
+    pub elapsed: &'c dyn Fn() -> f64,
+}
+
+impl Budget<'_> {
+    fn remaining(&self) -> f64 {
+        self.seconds - (self.elapsed)()
+    }
+}
+
+/// Selects the configurations to time: the cost model's choice, then those of least predicted time.
+/// Those without a predicted time follow, in their order.
+pub(super) fn shortlist(legal: &[Candidate], model_choice: Recipe, count: usize) -> Vec<Recipe> {
+    let mut others: Vec<&Candidate> = legal.iter().filter(|candidate| candidate.recipe != model_choice).collect();
+    let time = |candidate: &Candidate| candidate.microseconds.unwrap_or(f64::INFINITY);
+    others.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    let others = others.into_iter().map(|candidate| candidate.recipe);
+    std::iter::once(model_choice).chain(others).take(count.max(1)).collect()
+}
+
+/// Times of a shortlist.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ShortlistTimes {
+    /// All timed configurations with their screening times, fastest first.
+    pub screened: Vec<CandidateTime>,
+    /// The interleaved time of the first of the shortlist.
+    pub first: CandidateTime,
+    /// The interleaved times of the finalists, fastest first.
+    pub finalists: Vec<CandidateTime>,
+}
+
+/// Times a shortlist of configurations that rotate through `sets` sets of inputs.
+///
+/// `prepare` builds the kernel of a configuration; configurations that fail are dropped, and so are
+/// the last ones where the time does not suffice.
+///
+/// # Errors
+/// Errors of the first of the shortlist, which is the baseline.
+pub(super) fn time_shortlist<T: Timed>(
+    shortlist: &[Recipe],
+    sets: usize,
+    budget: Budget<'_>,
+    mut prepare: impl FnMut(Recipe) -> Result<T>,
+) -> Result<ShortlistTimes> {
+    // Build all before timing the first: clocks of an idle GPU fall while the driver assembles.
+    let (mut recipes, mut benchmarks) = (Vec::new(), Vec::new());
+    for &recipe in shortlist {
+        if !recipes.is_empty() && (budget.elapsed)() > ASSEMBLY_SHARE * budget.seconds {
+            break;
+        }
+        match prepare(recipe) {
+            Ok(benchmark) => {
+                recipes.push(recipe);
+                benchmarks.push(benchmark);
+            }
+            Err(error) if recipes.is_empty() => return Err(error),
+            Err(error) => tracing::debug!(recipe = recipe.name(), %error, "candidate failed"),
+        }
+    }
+    let no_times = || Error::Launch { kernel: "of tegula tune".into(), why: "it returned no times".into() };
+    let call = estimate_call_time(benchmarks.first_mut().ok_or_else(no_times)?)?;
+    let plan = SamplingPlan::brief(call, sets);
+    // One round of the first and another remains for the confirmation.
+    let slot = plan.slot_seconds(call);
+    let screened = screen_candidates(&mut benchmarks, || budget.remaining() > 2.0 * slot);
+    let affordable = (budget.remaining() / slot).max(2.0) as usize;
+    let mut finalists: Vec<_> = screened.iter().take(FINALISTS.min(affordable)).map(|(index, _)| *index).collect();
+    if !finalists.contains(&0) {
+        finalists.pop();
+        finalists.push(0);
+    }
+    let seconds = budget.remaining().min(CONFIRMATION_SECONDS);
+    let mut times = interleave_candidates(&mut benchmarks, &finalists, plan, 1, seconds);
+    let candidate = |(index, seconds): (usize, f64)| CandidateTime { recipe: recipes[index], seconds };
+    let first = times.iter().copied().find(|(index, _)| *index == 0).ok_or_else(no_times)?;
+    times.sort_by(|a, b| a.1.total_cmp(&b.1));
+    Ok(ShortlistTimes {
+        screened: screened.into_iter().map(candidate).collect(),
+        first: candidate(first),
+        finalists: times.into_iter().map(candidate).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use tegula_kernels::plan::{Caps, GpuDescription, legal};
+
+    use super::*;
+    use crate::element::Type;
+
+    const CAPS: Caps = Caps::Gpu(GpuDescription::H200);
+
+    fn problem([m, n, k]: [usize; 3]) -> Problem {
+        let (accuracy, layouts) = Default::default();
+        Problem { ty: Type::F32, accuracy, m, n, k, batches: 1, layouts }
+    }
+
+    /// A fake GPU with a clock and a log of the configurations that were timed, with their calls.
+    #[derive(Default)]
+    struct FakeGpu {
+        now: Cell<f64>,
+        log: RefCell<Vec<(usize, usize)>>,
+    }
+
+    /// A configuration with a known time per call, NaN if calls fail.
+    struct Fake<'g> {
+        gpu: &'g FakeGpu,
+        number: usize,
+        call: f64,
+    }
+
+    impl Timed for Fake<'_> {
+        fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
+            self.gpu.log.borrow_mut().push((self.number, calls));
+            if self.call.is_nan() {
+                return Err(Error::Launch { kernel: self.number.to_string(), why: "fails".into() });
+            }
+            self.gpu.now.set(self.gpu.now.get() + self.call * ((samples + 1) * calls) as f64);
+            Ok(vec![self.call; samples])
+        }
+    }
+
+    impl FakeGpu {
+        /// Times configurations of these milliseconds per call: NaN fails when timed, 0 when
+        /// prepared. Each takes `assembly` seconds to prepare.
+        fn time(&self, times: &[f64], sets: usize, seconds: f64, assembly: f64) -> Result<ShortlistTimes> {
+            let recipes = recipes(times.len());
+            let budget = Budget { seconds, elapsed: &|| self.now.get() };
+            time_shortlist(&recipes, sets, budget, |recipe| {
+                self.now.set(self.now.get() + assembly);
+                let number = number(recipe);
+                match times[number] == 0.0 {
+                    true => Err(Error::KernelOption("spills".into())),
+                    false => Ok(Fake { gpu: self, number, call: 1e-3 * times[number] }),
+                }
+            })
+        }
+
+        /// The configurations in the order in which they were timed.
+        fn order(&self) -> Vec<usize> {
+            self.log.borrow().iter().map(|(number, _)| *number).collect()
+        }
+    }
+
+    fn recipes(count: usize) -> Vec<Recipe> {
+        let all = legal(&problem([512, 512, 512]), &CAPS);
+        let recipes: Vec<_> = all.iter().map(|candidate| candidate.recipe).take(count).collect();
+        assert_eq!(recipes.len(), count);
+        recipes
+    }
+
+    fn number(recipe: Recipe) -> usize {
+        recipes(40).into_iter().position(|known| known == recipe).unwrap()
+    }
+
+    /// Number and milliseconds per call.
+    fn pair(CandidateTime { recipe, seconds }: CandidateTime) -> (usize, f64) {
+        (number(recipe), (1e6 * seconds).round() / 1e3)
+    }
+
+    #[test]
+    fn shortlist_is_the_model_choice_and_the_least_predicted_times() {
+        let times = [Some(3.0), None, Some(1.0), Some(2.0), None, Some(9.0)];
+        let all: Vec<_> = recipes(6)
+            .into_iter()
+            .zip(times)
+            .map(|(recipe, microseconds)| Candidate { recipe, microseconds })
+            .collect();
+        let short = |choice: usize, count| -> Vec<usize> {
+            shortlist(&all, all[choice].recipe, count).into_iter().map(number).collect()
+        };
+        assert_eq!(short(2, usize::MAX), [2, 3, 0, 5, 1, 4]);
+        assert_eq!(short(1, 3), [1, 2, 3], "the model choice is always included");
+        assert_eq!(short(5, 0), [5]);
+    }
+
+    #[test]
+    fn time_shortlist_finds_the_fastest_and_times_the_model_choice() {
+        // The model choice is the slowest of nine when screened.
+        let gpu = FakeGpu::default();
+        let times = gpu.time(&[9.0, 2.0, 3.0, 4.0, 1.5, 5.0, 6.0, 7.0, 8.0], 1, f64::INFINITY, 0.1).unwrap();
+        assert_eq!((times.screened.len(), pair(times.screened[0]), pair(times.first)), (9, (4, 1.5), (0, 9.0)));
+        let finalists: Vec<_> = times.finalists.iter().copied().map(pair).collect();
+        assert_eq!(finalists, [(4, 1.5), (1, 2.0), (2, 3.0), (3, 4.0), (5, 5.0), (0, 9.0)]);
+        let (problem, timed) = (problem([512; 3]), times.screened);
+        let report = TuneReport { problem, legal: 9, timed, model_choice: times.first, fastest: times.finalists[0] };
+        assert!((report.model_efficiency() - 1.5 / 9.0).abs() < 1e-12);
+        // The last rounds: the five fastest and the model choice, interleaved.
+        assert!(gpu.order().ends_with(&[4, 1, 2, 3, 5, 0, 4, 1, 2, 3, 5, 0]), "{:?}", gpu.order());
+    }
+
+    #[test]
+    fn time_shortlist_ends_within_its_time() {
+        // Milliseconds per call, and seconds of an assembly.
+        for (call, assembly) in [(0.01, 0.01), (0.01, 0.2), (1.0, 0.05), (20.0, 0.0), (20.0, 0.2), (80.0, 0.01)] {
+            let gpu = FakeGpu::default();
+            let calls: Vec<f64> = (0..16).map(|i| call * (1.0 - 0.01 * f64::from(i))).collect();
+            let times = gpu.time(&calls, 1, 1.0, assembly).unwrap();
+            // The confirmation takes a round beyond the end at most.
+            assert!(gpu.now.get() <= 1.0 + 12e-3 * call, "{call}, {assembly}: {} s", gpu.now.get());
+            let most = if assembly == 0.2 { 3 } else { 16 };
+            assert!((1..=most).contains(&times.screened.len()), "{call}, {assembly}: {}", times.screened.len());
+            // The last that was timed is the fastest.
+            assert_eq!(pair(times.finalists[0]).0, times.screened.len() - 1, "{call}, {assembly}");
+        }
+    }
+
+    #[test]
+    fn time_shortlist_without_time_times_the_model_choice() {
+        let gpu = FakeGpu::default();
+        let times = gpu.time(&[2.0, 1.0, 1.0], 1, 0.0, 0.1).unwrap();
+        assert_eq!(times.screened.into_iter().map(pair).collect::<Vec<_>>(), [(0, 2.0)]);
+        assert_eq!((pair(times.first), times.finalists), ((0, 2.0), vec![times.first]));
+    }
+
+    #[test]
+    fn time_shortlist_calls_rotate_through_all_sets() {
+        let gpu = FakeGpu::default();
+        gpu.time(&[0.01, 0.02], 300, 1.0, 0.0).unwrap();
+        let last: Vec<_> = gpu.log.borrow().iter().rev().take(6).map(|(_, calls)| *calls).collect();
+        assert_eq!(last, [300; 6]);
+    }
+
+    #[test]
+    fn time_shortlist_drops_failed_candidates_but_not_the_model_choice() {
+        let time = |times: &[f64]| FakeGpu::default().time(times, 1, 1.0, 0.0);
+        let times = time(&[3.0, 0.0, f64::NAN, 2.0]).unwrap();
+        assert_eq!((times.screened.len(), pair(times.first).0, pair(times.finalists[0]).0), (2, 0, 3));
+        assert!(time(&[0.0, 1.0]).unwrap_err().to_string().contains("spills"));
+        assert!(time(&[f64::NAN, 1.0]).unwrap_err().to_string().contains("fails"));
+        let alone = time(&[1.0]).unwrap();
+        assert_eq!((alone.finalists.len(), alone.finalists[0]), (1, alone.first));
+    }
+}
