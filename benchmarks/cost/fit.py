@@ -6,7 +6,7 @@ Needs numpy, scipy, and jax. Prints the constants, and how good the choices are.
 A line of measurements is m,n,k[,batches], a kernel, and microseconds. h200-random-*.txt.gz are the
 first samples (`glances`) of all candidates in
 
-    tegula tune --random 220 --seed 11 --dtype f32,f64 --dry-run --json FILE
+    tegula tune --random 220 --seed 11 --dtype f32,f64 --all --dry-run --json FILE
 
 Lines with both split-K and packing are older than faster reduction kernels; the gain without
 packing is subtracted from them. h200-shapes-*.txt are those of `tegula tune --shapes

@@ -8,7 +8,7 @@ products held out of the fit.
 
 The measurements, plan.txt.gz, are the first samples (`glances`) of
 
-    tegula tune --shapes SHAPES --dtype TYPE --layout LAYOUT --time 0.005 --dry-run --json FILE
+    tegula tune --shapes SHAPES --dtype TYPE --layout LAYOUT --all --dry-run --json FILE
 
 on an H100 and an H200 with random shapes: products of 1 to 8192 rows, few rows above all, with
 aligned and unaligned matrices. Recipes slower than 1.35 times the best of their family are left

@@ -75,6 +75,9 @@ fn invalid_options_are_refused_first() {
         ("tune --random 1000000000000000000", 2, "the maximum is 100000"),
         ("tune --m 1,2,3 --n 1,2", 2, "--n has 2 sizes and --m has 3"),
         ("tune --time x", 2, "give seconds"),
+        ("tune --candidates 0", 2, "--candidates"),
+        ("tune --all --time 2", 2, "cannot be used with"),
+        ("tune --candidates 3 --all", 2, "cannot be used with"),
         ("tune --shapes none.txt", 1, "none.txt: cannot be read"),
         ("tune --m 4 --json none/t.json", 1, "its directory does not exist"),
     ] {
@@ -139,7 +142,7 @@ fn corrupt_cache_is_reported_and_replaced() {
         let (doctor, _) = done(place, "doctor");
         assert!(doctor.contains(says) && doctor.contains("run tegula tune again"), "{doctor}");
         let (_, said) = done(place, "tune --m 41 --time 0");
-        assert!(said.lines().next().unwrap().contains(says) && said.contains("; it is made anew"), "{said}");
+        assert!(said.lines().next().unwrap().contains(says) && said.contains("; it will be replaced"), "{said}");
         assert_eq!(json(&kept)["winners"].as_array().unwrap().len(), 1);
     }
 }

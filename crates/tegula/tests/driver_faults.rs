@@ -26,7 +26,10 @@ use tegula::epilogue::Activation;
 use tegula::tune::graph_timer::GraphTimer;
 use tegula::tune::interleave::Timed;
 use tegula::tune::operand_sets::OperandSets;
-use tegula::{Accuracy, Device, Error, Gemm, Grouped, Matrix, Result, Shape};
+use tegula::tune::scratch::ScratchLayout;
+use tegula::tune::search::TuneEffort;
+use tegula::tune::tune;
+use tegula::{Accuracy, Device, Error, Gemm, Grouped, Layout, Matrix, Result, Shape};
 use tegula_ir::{self as ir, ptx};
 use tegula_kernels::Plain;
 
@@ -117,7 +120,19 @@ fn full() -> bool {
 /// Runs a scenario in a child process with every fault at every n-th call, or every fourth. `name`
 /// is the test's.
 fn fail_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
-    in_child(name, || gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, scenario))));
+    // In the quick run each of the four faults covers another quarter of the calls.
+    let step = if full() { 1 } else { 4 };
+    in_child(name, || {
+        gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, step, |n| n + step, scenario)));
+    });
+}
+
+/// [`fail_every_call`] for a scenario that repeats calls: of `density` calls at most one succeeds.
+fn fail_many_calls(name: &str, density: c_long, gpus: &[[c_int; 2]], scenario: Scenario) {
+    in_child(name, || {
+        let next = |n| n + 4 + n / density;
+        gpus.iter().for_each(|gpu| Fault::ALL.iter().for_each(|fault| run(*gpu, *fault, 4, next, scenario)));
+    });
 }
 
 /// Runs `body` in a child process that loads the fake driver. `name` is the test's.
@@ -166,15 +181,14 @@ fn compile(folder: &Path) -> bool {
     }
 }
 
-/// Runs a scenario in the child until no call fails.
-fn run(gpu: [c_int; 2], fault: Fault, scenario: Scenario) {
+/// Runs a scenario in the child until no call fails: of the first `step` calls that of the fault,
+/// then the `next` ones.
+fn run(gpu: [c_int; 2], fault: Fault, step: c_long, next: impl Fn(c_long) -> c_long, scenario: Scenario) {
     let fake = Fake::open();
     // Symbols are looked up once per process, so look them up first.
     fake.start(0, fault, gpu);
     cuda::devices().unwrap();
-    // In the quick run each of the four faults covers another quarter of the calls.
-    let (first, step) = if full() { (1, 1) } else { (1 + fault as c_long, 4) };
-    for n in (first..).step_by(step) {
+    for n in std::iter::successors(Some(1 + fault as c_long % step), |n| Some(next(*n))) {
         fake.start(n, fault, gpu);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let gpu = Gpu::open(0)?;
@@ -203,7 +217,7 @@ fn run(gpu: [c_int; 2], fault: Fault, scenario: Scenario) {
         );
         if failed.is_none() {
             outcome.unwrap();
-            println!("gpu {gpu:?}, {fault:?}: {} calls", n - 1);
+            println!("gpu {gpu:?}, {fault:?}: fewer than {n} calls");
             return;
         }
     }
@@ -362,6 +376,21 @@ fn driver_failing_at_any_call_of_a_benchmark_is_an_error() {
         let mut repeat = GraphTimer::new(&operands, |a, b, c| Gemm::new(a, b, c).on(&device).run().map(drop));
         repeat.time(2, 3)?;
         operands.c().map(drop)
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_search_is_an_error() {
+    fail_many_calls("driver_failing_at_any_call_of_a_search_is_an_error", 20, &H100_AND_A100, |gpu| {
+        let shapes = [Shape::new(256, 512), Shape::new(512, 384), Shape::new(256, 384)];
+        let layouts = shapes.map(|shape| Layout::row_major(shape).and_then(ScratchLayout::aligned));
+        let [a, b, c] = layouts;
+        let effort = TuneEffort { seed: 1, candidates: 4, seconds: 0.01 };
+        match tune::<f64>(gpu, [a?, b?, c?], Accuracy::Full, &effort) {
+            // Kernels do nothing on the fake device.
+            Err(Error::Launch { why, .. }) if why.contains("is NaN; the CPU computes") => Ok(()),
+            other => other.map(|report| panic!("{report:?}")),
+        }
     });
 }
 

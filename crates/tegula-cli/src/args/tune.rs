@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use tegula::tune::search::TuneEffort;
 
 use super::{DeviceChoice, ProductsArgs, seconds, short, whole};
 use crate::failure::Failure;
@@ -12,7 +13,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   tegula tune --m 512:4096:512 --dtype f32,f64      cubes of two types
   tegula tune --shapes model.txt --layout nn,nt     the shapes of a model
-  tegula tune --random 200 --seed 1 --dry-run       evaluate the cost model
+  tegula tune --random 200 --all --dry-run          evaluate the cost model
   tegula tune --m 4096 --all --json t.json          time every kernel
 
 Later products, in any program that uses the library, use the tuned entry for their type, shape and \
@@ -21,8 +22,9 @@ that they were measured with; those of another are not used, and a corrupt file 
 replaced. A tuned kernel may accumulate in another order than the cost model's choice, so results \
 can differ in their last bits.
 
-Sizes, files of shapes and inputs are as for bench. All legal kernels are timed, with all split-K and \
-stream-K schedules, except those predicted to be more than twice as slow as the best. ratio is the \
+Sizes and files of shapes are as for bench. The kernels with the best predicted times are timed on \
+random matrices, with all split-K and stream-K schedules, as far as --time suffices. The fastest whose \
+result agrees with the CPU in sampled elements is kept. ratio is the \
 speed of the cost model's choice divided by that of the fastest, so 1 where it chose the fastest. A \
 kernel used for the first time is assembled by the driver, which takes a tenth of a second or more.
 
@@ -55,11 +57,14 @@ pub struct TuneArgs {
     /// Seed of random shapes and inputs
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = whole::<u64>(0))]
     pub seed: u64,
-    /// Seconds to compare the best few kernels of a row; three rounds run in any case
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, allow_hyphen_values = true, value_parser = seconds)]
-    pub time: f64,
-    /// Also time kernels that the cost model rules out
-    #[arg(long)]
+    /// Time at most this number of kernels of a row, the best predicted ones [default: 16]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = whole::<usize>(1))]
+    pub candidates: Option<usize>,
+    /// Seconds for a row in all; the cost model's choice is timed in any case [default: 1]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
+    pub time: Option<f64>,
+    /// Time every kernel, for as long as it takes
+    #[arg(long, conflicts_with_all = ["candidates", "time"])]
     pub all: bool,
     /// Do not write the cache
     #[arg(long)]
@@ -107,10 +112,26 @@ impl TuneArgs {
             }
             None => self.products.to_string(),
         };
-        let flags = [(" --all", self.all), (" --dry-run", self.dry_run)];
-        let flags: String = flags.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect();
-        let (device, seed, time) = (self.device, self.seed, short(self.time));
-        format!("tegula tune {products} --device {device} --seed {seed} --time {time}{flags}")
+        let TuneEffort { seed, candidates, seconds } = self.effort();
+        let effort = match self.all {
+            true => "--all".into(),
+            false => format!("--candidates {candidates} --time {}", short(seconds)),
+        };
+        let dry_run = if self.dry_run { " --dry-run" } else { "" };
+        format!("tegula tune {products} --device {} --seed {seed} {effort}{dry_run}", self.device)
+    }
+
+    /// The effort of each row.
+    pub fn effort(&self) -> TuneEffort {
+        let TuneEffort { candidates, seconds, .. } = TuneEffort::default();
+        match self.all {
+            true => TuneEffort::all(self.seed),
+            false => TuneEffort {
+                seed: self.seed,
+                candidates: self.candidates.unwrap_or(candidates),
+                seconds: self.time.unwrap_or(seconds),
+            },
+        }
     }
 
     fn ends(&self) -> [u32; 2] {
@@ -135,11 +156,13 @@ mod tests {
 
     #[test]
     fn tune_command_repeats_the_run_without_output_file() {
-        let line = "tegula tune --m 512:1024:512 --k 64 --dtype f32 --layout nt --accuracy tf32 --device cuda:1 --seed 7 --time 0.5 --all --dry-run";
+        let line = "tegula tune --m 512:1024:512 --k 64 --dtype f32 --layout nt --accuracy tf32 --device cuda:1 --seed 7 --candidates 40 --time 0.5 --dry-run";
         assert_eq!(tune(&format!("{line} --json /there/t.json")).command(), line);
+        let all = "tegula tune --m 5 --n 5 --k 5 --batch 1 --dtype f32 --layout nn --device auto --seed 1 --all";
+        assert_eq!(tune("tegula tune --m 5 --all").effort(), TuneEffort::all(1));
+        assert_eq!(tune(all).command(), tune("tegula tune --m 5 --all").command());
         let chance = tune("tegula tune --random 3 --to 100");
-        let said =
-            "tegula tune --random 3 --from 64 --to 100 --dtype f32 --layout nn --device auto --seed 1 --time 0.2";
+        let said = "tegula tune --random 3 --from 64 --to 100 --dtype f32 --layout nn --device auto --seed 1 --candidates 16 --time 1";
         assert_eq!(chance.command(), said);
         assert_eq!(tune(said).shapes().unwrap(), chance.shapes().unwrap());
         assert_eq!(tune("tegula tune --m 5").shapes().unwrap(), [Shape { m: 5, n: 5, k: 5, batch: 1 }]);

@@ -50,15 +50,17 @@ impl<'o, T: Element> GraphTimer<'o, T> {
             if !self.warmed_up {
                 self.run_once()?;
             }
-            let (operands, queue) = (self.operands, &mut *self.queue);
-            let mut capture =
-                || operands.gpu().capture_foreign(|| (0..calls).try_for_each(|call| operands.with_set(call, queue)));
+            let (operands, queue) = (self.operands, &mut self.queue);
+            let mut capture = || {
+                let work = || (0..calls).try_for_each(|call| operands.with_set(call, &mut *queue));
+                operands.gpu().capture_foreign(work)
+            };
             // Another thread may invalidate a capture, for example by synchronizing the context:
             // retry once.
-            let graph = capture().or_else(|error| match error {
-                Error::Capture { .. } => capture(),
-                error => Err(error),
-            })?;
+            let graph = match capture() {
+                Err(Error::Capture { .. }) => capture(),
+                captured => captured,
+            }?;
             self.graph = Some((calls, graph));
         }
         match &self.graph {

@@ -4,7 +4,7 @@
 //! - `data`: random inputs;
 //! - `search`: shortlist, screening and confirmation of candidates, for anything with a clock;
 //! - `operand_sets`, `graph_timer`: operands that stay on a GPU, and calls timed by events;
-//! - `scratch`, `verify`, `gpu`: the search on a GPU, on random matrices, and the check of its result.
+//! - `scratch`, `verify`, `gpu`: the search on a GPU, on random matrices, and a check of results.
 //!
 //! `tegula-bench` and the command line measure with the same parts.
 

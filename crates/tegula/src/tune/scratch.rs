@@ -85,7 +85,7 @@ impl<T: Element> Scratch<T> {
         // All memory is allocated before it is filled.
         let [mut a, mut b] = [Self::copies(gpu, a, count)?, Self::copies(gpu, b, count)?];
         let c = OperandCopies::uninit(gpu, c.layout, c.len, count)?;
-        let mut fill = |copies: &mut OperandCopies<T>, seed| {
+        let fill = |copies: &mut OperandCopies<T>, seed| {
             let block = normal(Shape::new(1, copies.buffer.len().min(BLOCK)), seed)?;
             copies.buffer.upload_at(0, block.view())?;
             copies.buffer.repeat(block.cols()).map(|()| block)

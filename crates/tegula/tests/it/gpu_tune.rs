@@ -5,58 +5,59 @@
 
 use tegula::cuda::{DeviceMatrix, Gpu};
 use tegula::element::Scalar;
-use tegula::{Device, Gemm, Matrix, Shape, cache};
-use tegula_bench::{Case, TuneEffort, oracle, tune};
+use tegula::tune::scratch::ScratchLayout;
+use tegula::tune::search::TuneEffort;
+use tegula::tune::tune;
+use tegula::{Accuracy, Device, Gemm, Layout, Matrix, Shape, cache};
+use tegula_bench::oracle;
 use tegula_kernels::plan::{Recipe, TunedEntry, TuningTable, legal};
 
 use crate::gpu::gpu;
 use crate::product::{Random, Sample};
 
-/// Tuning effort for small products.
-const EFFORT: TuneEffort = TuneEffort { seed: 1, seconds: 0.0, all: true };
+/// m, n, k and the batch.
+type Extents = [usize; 4];
+
+/// The shapes of A, B and C.
+fn shapes([m, n, k, batches]: Extents) -> [Shape; 3] {
+    [(m, k), (k, n), (m, n)].map(|(rows, cols)| Shape { batches, rows, cols })
+}
+
+/// Layouts of contiguous row-major operands.
+fn row_major(extents: Extents) -> [ScratchLayout; 3] {
+    shapes(extents).map(|shape| ScratchLayout::aligned(Layout::row_major(shape).unwrap()).unwrap())
+}
 
 /// Runs a product on the GPU and checks it against the oracle. Returns the kernel name.
-fn product<T: Sample>(gpu: &Gpu, device: &Device, case: &Case<T>) -> String {
+fn product<T: Sample>(gpu: &Gpu, device: &Device, extents: Extents) -> String {
     let mut random = Random(7);
-    let mut matrix = |rows, cols| {
-        Matrix::from_shape_fn(Shape { batches: case.batch, rows, cols }, |_, _, _| T::element(&mut random)).unwrap()
-    };
-    let (a, b) = (matrix(case.m, case.k), matrix(case.k, case.n));
+    let [a, b, c] = shapes(extents);
+    let [a, b] = [a, b].map(|shape| Matrix::from_shape_fn(shape, |_, _, _| T::element(&mut random)).unwrap());
     let operands = [&a, &b].map(|matrix| DeviceMatrix::upload(gpu, matrix.view()).unwrap());
-    let mut c = DeviceMatrix::uninit(gpu, Shape { batches: case.batch, rows: case.m, cols: case.n }).unwrap();
+    let mut c = DeviceMatrix::uninit(gpu, c).unwrap();
     let gemm = Gemm::new(operands[0].view(), operands[1].view(), c.view_mut()).on(device);
     let explained = gemm.explain().unwrap();
     let report = gemm.run().unwrap();
     assert!(explained.tuned && explained.kernel == report.kernel, "{explained} {report:?}");
     // The tuned entry is independent of the epilogue.
-    let bias = Matrix::<T::Out>::zeros(1, case.n).unwrap();
+    let bias = Matrix::<T::Out>::zeros(1, extents[1]).unwrap();
     let biased =
         Gemm::new(operands[0].view(), operands[1].view(), c.view_mut()).bias(bias.view()).on(device).explain().unwrap();
     assert!(
         biased.tuned && biased.kernel.replace("_row_bias", "").replace("_column_bias", "") == report.kernel,
         "{biased}"
     );
-    let accuracy = oracle::check::<T>(case.alpha, a.view(), b.view(), case.beta, None, c.download().unwrap().view());
-    assert!(accuracy.unwrap().within(oracle::bound::<T>(case.k)), "{}", report.kernel);
+    let accuracy =
+        oracle::check::<T>(T::Acc::ONE, a.view(), b.view(), T::Acc::ZERO, None, c.download().unwrap().view());
+    assert!(accuracy.unwrap().within(oracle::bound::<T>(extents[2])), "{}", report.kernel);
     report.kernel.into()
 }
 
 /// Tunes a product, and runs it with the fastest recipe and 12 legal ones as tuned entries.
 fn tuned_entries_are_used<T: Sample>([m, n, k]: [usize; 3], batch: usize) {
     let Some(gpu) = gpu() else { return };
-    let device = Device::from(gpu.clone());
-    let case = Case::<T> {
-        m,
-        n,
-        k,
-        batch,
-        transposed: [false; 2],
-        alpha: T::Acc::ONE,
-        beta: T::Acc::ZERO,
-        accuracy: tegula::Accuracy::Full,
-        epilogue: tegula::epilogue::Epilogue::NONE,
-    };
-    let tuning = tune(&device, &case, &EFFORT).unwrap();
+    let (device, extents) = (Device::from(gpu.clone()), [m, n, k, batch]);
+    let tuning = tune::<T>(&gpu, row_major(extents), Accuracy::Full, &TuneEffort::all(1)).unwrap();
     assert!(
         !tuning.timed.is_empty() && tuning.timed.len() <= tuning.legal && tuning.fastest.seconds > 0.0,
         "{tuning:?}"
@@ -71,7 +72,7 @@ fn tuned_entries_are_used<T: Sample>([m, n, k]: [usize; 3], batch: usize) {
         let mut tuned = TuningTable::default();
         tuned.insert(tuning.problem, TunedEntry { recipe: recipe.name(), microseconds: 1.0 });
         std::fs::write(&path, tuned.text(&key)).unwrap();
-        product(&gpu, &device.clone().with_tuning(cache::read(&path, &key).unwrap()), &case)
+        product::<T>(&gpu, &device.clone().with_tuning(cache::read(&path, &key).unwrap()), extents)
     };
     // All on one thread, so that a stale thread-local table would be detected.
     for recipe in std::iter::once(&tuning.fastest.recipe).chain(all.iter().map(|candidate| &candidate.recipe).take(12))
@@ -90,4 +91,16 @@ fn tuned_entries_of_small_products_are_used() {
 fn tuned_entries_of_skinny_products_are_used() {
     tuned_entries_are_used::<f32>([3, 200, 100], 1);
     tuned_entries_are_used::<i32>([96, 1, 300], 1);
+}
+
+#[test]
+fn gpu_tune_takes_the_accuracy_and_the_time_of_the_effort() {
+    let Some(gpu) = gpu() else { return };
+    let effort = TuneEffort { candidates: 5, ..TuneEffort::default() };
+    for accuracy in [Accuracy::Full, Accuracy::Tf32] {
+        let start = std::time::Instant::now();
+        let tuning = tune::<f32>(&gpu, row_major([512, 384, 256, 1]), accuracy, &effort).unwrap();
+        println!("{accuracy:?}: {} of {} timed in {:?}", tuning.timed.len(), tuning.legal, start.elapsed());
+        assert!(tuning.problem.accuracy == accuracy && (1..=5).contains(&tuning.timed.len()), "{tuning:?}");
+    }
 }
