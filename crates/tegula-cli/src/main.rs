@@ -23,7 +23,6 @@ mod progress;
 mod report;
 mod shapes;
 mod tune;
-mod tuning_cache;
 mod whole_number;
 
 use std::io::Write;

@@ -3,6 +3,7 @@
 use tegula::Device;
 #[cfg(feature = "cuda")]
 use tegula::Layout;
+use tegula::cache::{TuningCache, TuningCacheError};
 use tegula::element::{Element, with_operand_type};
 use tegula::tune::search::{CandidateTime, TuneReport};
 use tegula_files::ReportFile;
@@ -15,7 +16,6 @@ use crate::output::Table;
 use crate::progress::{ProgressDisplay, Unit};
 use crate::report::tune::{Figures, Glance, Report, Row, line, title};
 use crate::shapes::Shape;
-use crate::tuning_cache::TuningCache;
 
 /// The command.
 pub fn run(args: &TuneArgs, progress: &ProgressDisplay) -> Result<()> {
@@ -23,7 +23,7 @@ pub fn run(args: &TuneArgs, progress: &ProgressDisplay) -> Result<()> {
     let all = args.products.of(&args.shapes()?);
     let json = args.json.as_deref().map(ReportFile::new).transpose()?;
     let device = open(args.device)?;
-    let mut cache = if args.dry_run { None } else { Some(open_cache(&device, progress)?) };
+    let cache = if args.dry_run { None } else { Some(open_cache(&device, progress)?) };
     let mut report = Report {
         machine: doctor::machine(&device),
         driver: doctor::driver_version(&device),
@@ -39,9 +39,11 @@ pub fn run(args: &TuneArgs, progress: &ProgressDisplay) -> Result<()> {
         let measuring = progress.phase(&format!("{} of {}: {product}", i + 1, all.len()), Unit::Rows, 0);
         let tuning = product.tune(args, &device);
         drop(measuring);
-        if let (Ok(TuneReport { problem, fastest, .. }), Some(cache)) = (&tuning, &mut cache) {
+        if let (Ok(TuneReport { problem, fastest, .. }), Some(cache)) = (&tuning, &cache) {
             let CandidateTime { recipe, seconds } = fastest;
-            cache.keep(*problem, TunedEntry { recipe: recipe.name(), microseconds: 1e6 * seconds })?;
+            cache
+                .keep(*problem, TunedEntry { recipe: recipe.name(), microseconds: 1e6 * seconds })
+                .map_err(not_written)?;
         }
         let row = row(product, &tuning);
         table.line(&line(&row))?;
@@ -66,11 +68,15 @@ fn open(device: DeviceChoice) -> Result<Device> {
     })
 }
 
+fn not_written(error: TuningCacheError) -> Failure {
+    Failure::new(format!("{error}, or choose --dry-run"))
+}
+
 /// Opens the tuning cache, and reports an unusable file.
 #[cfg(feature = "cuda")]
 fn open_cache(device: &Device, progress: &ProgressDisplay) -> Result<TuningCache> {
     let gpu = device.gpu().ok_or_else(|| Failure::new(format!("{}: not a GPU to tune", device.name())))?;
-    let (cache, warning) = TuningCache::open(tegula::cache::key(gpu.info()))?;
+    let (cache, warning) = TuningCache::open(tegula::cache::key(gpu.info())).map_err(not_written)?;
     warning.iter().for_each(|warning| progress.line(crate::failure::one_line(warning)));
     Ok(cache)
 }

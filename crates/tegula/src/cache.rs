@@ -1,8 +1,10 @@
 //! The tuning cache on disk: its directory, one file per GPU, driver and version, and the reader.
 //!
-//! `tegula tune` writes the files. The library only reads them, and an unusable file never fails a
-//! product: it is logged through `tracing`, and the cost model decides. The format is that of
+//! `tegula tune` writes the files. An unusable file never fails a product: it is logged through
+//! `tracing`, and the cost model decides. The format is that of
 //! [`plan::TuningTable`](tegula_kernels::plan::TuningTable).
+
+mod tuning_cache;
 
 use std::env;
 use std::ffi::OsString;
@@ -11,6 +13,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use tegula_kernels::plan::{TuningKey, TuningTable, TuningTableError};
+pub use tuning_cache::{TuningCache, TuningCacheError};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::DeviceInfo;

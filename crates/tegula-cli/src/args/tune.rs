@@ -158,7 +158,7 @@ mod tests {
     fn tune_command_repeats_the_run_without_output_file() {
         let line = "tegula tune --m 512:1024:512 --k 64 --dtype f32 --layout nt --accuracy tf32 --device cuda:1 --seed 7 --candidates 40 --time 0.5 --dry-run";
         assert_eq!(tune(&format!("{line} --json /there/t.json")).command(), line);
-        let all = "tegula tune --m 5 --n 5 --k 5 --batch 1 --dtype f32 --layout nn --device auto --seed 1 --all";
+        let all = "tegula tune --m 5 --dtype f32 --layout nn --device auto --seed 1 --all";
         assert_eq!(tune("tegula tune --m 5 --all").effort(), TuneEffort::all(1));
         assert_eq!(tune(all).command(), tune("tegula tune --m 5 --all").command());
         let chance = tune("tegula tune --random 3 --to 100");

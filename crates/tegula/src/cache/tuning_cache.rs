@@ -1,76 +1,115 @@
-//! The tuning cache of `tegula tune`: a file of tuned entries that is read, extended and replaced
+//! Updates of the tuning cache: a file of tuned entries that is read, extended and replaced
 //! atomically.
 //!
-//! A lock is held meanwhile, so that concurrent runs keep the entries of all.
+//! A lock is held meanwhile, so that concurrent programs keep the entries of all.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tegula::cache;
-use tegula_files::ReportFile;
 use tegula_kernels::plan::{Problem, TunedEntry, TuningKey};
 
-use crate::failure::{Failure, Result};
+use super::{VARIABLE, file, read};
 
-/// The tuned entries of a key, in their file.
+/// The file of tuned entries of a key, to be extended.
 #[derive(Debug)]
 pub struct TuningCache {
     key: TuningKey,
     path: PathBuf,
-    file: ReportFile,
+}
+
+/// A tuning cache that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuningCacheError {
+    /// The environment names no directory.
+    #[error("no tuning cache directory; set {VARIABLE}")]
+    NoDirectory,
+    /// The directory cannot be created.
+    #[error("{}: cannot be created: {error}; set {VARIABLE} to another directory", .directory.display())]
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// A file in it cannot be written.
+    #[error("{}: cannot be written: {error}; set {VARIABLE} to another directory", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
 }
 
 impl TuningCache {
-    /// Opens the file in the cache directory, which is created if missing. Fails where it cannot be
-    /// written, before anything is measured. Also returns a warning for an unusable file, which
-    /// will be replaced.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are tuned"))]
-    pub fn open(key: TuningKey) -> Result<(TuningCache, Option<String>)> {
-        let none = || Failure::new(format!("no tuning cache directory: set {}, or choose --dry-run", cache::VARIABLE));
-        TuningCache::at(cache::file(&key).ok_or_else(none)?, key)
+    /// Opens the file of a key in the cache [directory](super::directory()), which is created if
+    /// missing. Also returns a warning for an unusable file, which will be replaced.
+    ///
+    /// # Errors
+    /// [`TuningCacheError`] where it cannot be written.
+    pub fn open(key: TuningKey) -> Result<(TuningCache, Option<String>), TuningCacheError> {
+        TuningCache::at(file(&key).ok_or(TuningCacheError::NoDirectory)?, key)
     }
 
-    fn at(path: PathBuf, key: TuningKey) -> Result<(TuningCache, Option<String>)> {
+    fn at(path: PathBuf, key: TuningKey) -> Result<(TuningCache, Option<String>), TuningCacheError> {
         let directory = path.parent().unwrap_or(Path::new(""));
-        fs::create_dir_all(directory).map_err(|error| {
-            let (place, variable) = (directory.display(), cache::VARIABLE);
-            Failure::new(format!(
-                "{place}: cannot be created: {error}; set {variable} to another directory, or choose --dry-run"
-            ))
-        })?;
-        let file = ReportFile::new(&path)?;
-        let warning =
-            cache::read(&path, &key).err().map(|why| format!("{} {why}; it will be replaced", path.display()));
-        Ok((TuningCache { key, path, file }, warning))
+        fs::create_dir_all(directory)
+            .map_err(|error| TuningCacheError::Directory { directory: directory.into(), error })?;
+        if path.is_dir() {
+            return Err(TuningCacheError::File { path, error: io::ErrorKind::IsADirectory.into() });
+        }
+        let cache = TuningCache { key, path };
+        cache.open_beside("lock")?;
+        let unusable = read(&cache.path, &cache.key).err();
+        let warning = unusable.map(|why| format!("{} {why}; it will be replaced", cache.path.display()));
+        Ok((cache, warning))
     }
 
     /// Adds an entry to those in the file.
-    pub fn keep(&mut self, problem: Problem, entry: TunedEntry) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`TuningCacheError`]; the file is unchanged then.
+    pub fn keep(&self, problem: Problem, entry: TunedEntry) -> Result<(), TuningCacheError> {
         let _locked = self.lock()?;
         // Entries of an unusable file are dropped.
-        let mut all = cache::read(&self.path, &self.key).unwrap_or_default();
+        let mut all = read(&self.path, &self.key).unwrap_or_default();
         all.insert(problem, entry);
-        Ok(self.file.replace(all.text(&self.key))?)
+        // The lock makes this temporary file ours; one that an ended program left is overwritten.
+        let (path, mut temporary) = self.open_beside("new")?;
+        let text = all.text(&self.key);
+        let written = temporary.set_len(0).and_then(|()| temporary.write_all(text.as_bytes()));
+        let written = written.and_then(|()| temporary.sync_all()).and_then(|()| fs::rename(&path, &self.path));
+        written.map_err(|error| TuningCacheError::File { path, error })
     }
 
     /// Waits for the lock, which ends when the returned file is dropped. The lock file is separate,
-    /// since the cache file is replaced, and is never removed: two runs could lock a removed one.
-    fn lock(&self) -> Result<File> {
-        let mut path = self.path.clone().into_os_string();
-        path.push(".lock");
-        let opened = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = opened.map_err(|error| Failure::new(format!("{}: cannot be written: {error}", path.display())))?;
+    /// since the cache file is replaced, and is never removed: two programs could lock a removed
+    /// one.
+    fn lock(&self) -> Result<File, TuningCacheError> {
+        let (path, file) = self.open_beside("lock")?;
         loop {
             match file.lock() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // On file systems without locks the last of two concurrent runs wins.
+                // On file systems without locks the last of two concurrent programs wins.
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "cannot be locked: run one tegula tune at a time");
+                    tracing::warn!(path = %path.display(), %error, "cannot be locked: tune with one program at a time");
                     return Ok(file);
                 }
                 Ok(()) => return Ok(file),
             }
+        }
+    }
+
+    /// Opens or creates the file with another extension after its own, to write.
+    fn open_beside(&self, extension: &str) -> Result<(PathBuf, File), TuningCacheError> {
+        let mut path = self.path.clone().into_os_string();
+        path.push(format!(".{extension}"));
+        let path = PathBuf::from(path);
+        match File::options().create(true).truncate(false).write(true).open(&path) {
+            Ok(file) => Ok((path, file)),
+            Err(error) => Err(TuningCacheError::File { path, error }),
         }
     }
 
@@ -120,12 +159,12 @@ mod tests {
     fn directory_is_created_and_entries_are_added() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a/b/winners.json");
-        let (mut cache, warning) = TuningCache::at(path.clone(), key()).unwrap();
+        let (cache, warning) = TuningCache::at(path.clone(), key()).unwrap();
         assert!(warning.is_none() && !path.exists(), "no file before the first entry");
         cache.keep(problem(1), entry("a")).unwrap();
         cache.keep(problem(2), entry("b")).unwrap();
         assert_eq!(kept(&path), [1, 2]);
-        let (mut again, warning) = TuningCache::at(path.clone(), key()).unwrap();
+        let (again, warning) = TuningCache::at(path.clone(), key()).unwrap();
         again.keep(problem(3), entry("c")).unwrap();
         again.keep(problem(1), entry("d")).unwrap();
         assert_eq!((warning, kept(&path)), (None, vec![1, 2, 3]));
@@ -137,7 +176,7 @@ mod tests {
     fn concurrent_runs_keep_entries_of_both() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("winners.json");
-        let ([mut one, mut other], own) = ([(); 2].map(|()| TuningCache::at(path.clone(), key()).unwrap().0), [1, 4]);
+        let ([one, other], own) = ([(); 2].map(|()| TuningCache::at(path.clone(), key()).unwrap().0), [1, 4]);
         one.keep(problem(own[0]), entry("a")).unwrap();
         other.keep(problem(own[1]), entry("b")).unwrap();
         one.keep(problem(2), entry("a")).unwrap();
@@ -147,7 +186,7 @@ mod tests {
 
     /// Adds `COUNT` entries of its own, as a run of `tegula tune` does.
     fn keep_many(path: &Path, writer: usize) {
-        let (mut cache, _) = TuningCache::at(path.to_owned(), key()).unwrap();
+        let (cache, _) = TuningCache::at(path.to_owned(), key()).unwrap();
         (0..COUNT).for_each(|i| cache.keep(problem(1 + writer * COUNT + i), entry("a")).unwrap());
     }
 
@@ -175,7 +214,7 @@ mod tests {
 
     #[test]
     fn eight_concurrent_processes_lose_no_entry() {
-        const NAME: &str = "tuning_cache::tests::eight_concurrent_processes_lose_no_entry";
+        const NAME: &str = "cache::tuning_cache::tests::eight_concurrent_processes_lose_no_entry";
         if let [Some(path), Some(writer)] = CHILD.map(std::env::var_os) {
             return keep_many(Path::new(&path), writer.to_str().unwrap().parse().unwrap());
         }
@@ -206,7 +245,7 @@ mod tests {
             (b"\xff\n\x1b[31m", "is corrupt: it is not UTF-8"),
         ] {
             fs::write(&path, there).unwrap();
-            let (mut cache, warning) = TuningCache::at(path.clone(), key()).unwrap();
+            let (cache, warning) = TuningCache::at(path.clone(), key()).unwrap();
             let warning = warning.unwrap();
             assert!(
                 warning.contains(says) && warning.ends_with("; it will be replaced") && warning.lines().count() == 1,
@@ -225,7 +264,7 @@ mod tests {
         let why = TuningCache::at(place.path().join("file/winners.json"), key()).unwrap_err().to_string();
         assert!(why.contains("file: cannot be created: ") && why.contains("set TEGULA_CACHE_DIR"), "{why}");
         let why = TuningCache::at(place.path().to_owned(), key()).unwrap_err().to_string();
-        assert!(why.contains("cannot be written: it is a directory"), "{why}");
+        assert!(why.contains("cannot be written: is a directory"), "{why}");
     }
 
     /// /proc stands for a directory without write permission, also for root.
@@ -243,9 +282,21 @@ mod tests {
     fn full_disk_error_is_one_line() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("winners.json");
-        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        let (mut cache, _) = TuningCache::at(path, key()).unwrap();
-        let why = cache.keep(problem(1), entry("a")).unwrap_err().to_string();
-        assert!(why.contains("no space left on the device") && why.lines().count() == 1, "{why}");
+        let (cache, _) = TuningCache::at(path.clone(), key()).unwrap();
+        cache.keep(problem(1), entry("a")).unwrap();
+        std::os::unix::fs::symlink("/dev/full", place.path().join("winners.json.new")).unwrap();
+        let why = cache.keep(problem(2), entry("b")).unwrap_err().to_string();
+        assert!(why.contains("winners.json.new: cannot be written: ") && why.lines().count() == 1, "{why}");
+        assert_eq!(kept(&path), [1], "the file is unchanged");
+    }
+
+    #[test]
+    fn temporary_file_of_an_ended_program_is_overwritten() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("winners.json");
+        fs::write(place.path().join("winners.json.new"), "x".repeat(10_000)).unwrap();
+        let (cache, _) = TuningCache::at(path.clone(), key()).unwrap();
+        cache.keep(problem(1), entry("a")).unwrap();
+        assert_eq!(kept(&path), [1]);
     }
 }
