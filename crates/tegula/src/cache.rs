@@ -4,6 +4,8 @@
 //! `tracing`, and the cost model decides. The format is that of
 //! [`plan::TuningTable`](tegula_kernels::plan::TuningTable).
 
+#[cfg(feature = "cuda")]
+mod measured;
 mod tuning_cache;
 
 use std::env;
@@ -11,7 +13,11 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "cuda")]
+use std::sync::OnceLock;
 
+#[cfg(feature = "cuda")]
+pub(crate) use measured::MeasuredEntries;
 use tegula_kernels::plan::{TuningKey, TuningTable, TuningTableError};
 pub use tuning_cache::{TuningCache, TuningCacheError};
 
@@ -23,6 +29,10 @@ pub const VARIABLE: &str = "TEGULA_CACHE_DIR";
 
 /// Largest size of a file in bytes: enough for tuned entries of hundreds of thousands of problems.
 const MAX_BYTES: u64 = 64 << 20;
+
+/// GPUs of a process that have tuned entries.
+#[cfg(feature = "cuda")]
+const MAX_GPUS: usize = 64;
 
 /// The directory of the tuning cache, by the environment.
 ///
@@ -104,12 +114,18 @@ pub fn key(gpu: &DeviceInfo) -> TuningKey {
 /// The tuned entries of a GPU, read by the first call in a process.
 #[cfg(feature = "cuda")]
 pub(crate) fn tuned(gpu: &DeviceInfo) -> &'static TuningTable {
-    use std::sync::OnceLock;
-
     use tegula_kernels::plan::UNTUNED;
-    /// By ordinal. GPUs from 64 on stay untuned.
-    static TABLES: [OnceLock<TuningTable>; 64] = [const { OnceLock::new() }; 64];
+    /// By ordinal. GPUs beyond stay untuned.
+    static TABLES: [OnceLock<TuningTable>; MAX_GPUS] = [const { OnceLock::new() }; MAX_GPUS];
     TABLES.get(gpu.ordinal).map_or(&UNTUNED, |table| table.get_or_init(|| read_or_log(&key(gpu))))
+}
+
+/// The tuned entries of a GPU with those measured by this process, for devices that measure.
+#[cfg(feature = "cuda")]
+pub(crate) fn measured(gpu: &DeviceInfo) -> &'static MeasuredEntries {
+    static ENTRIES: [OnceLock<MeasuredEntries>; MAX_GPUS] = [const { OnceLock::new() }; MAX_GPUS];
+    // GPUs beyond share a slot, and with it entries: their names are legal or not used.
+    ENTRIES[gpu.ordinal % MAX_GPUS].get_or_init(|| MeasuredEntries::new(tuned(gpu).clone()))
 }
 
 /// The tuned entries of a key; none where the file is unusable, which is logged.

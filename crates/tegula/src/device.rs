@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 #[cfg(feature = "cuda")]
 use tegula_kernels::plan::GpuDescription;
@@ -13,9 +14,21 @@ use crate::element::{Element, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{Memory, View};
 
-/// A device that computes products, with its own tuning table where one was given.
+/// A device that computes products, and the source of its tuned entries.
 #[derive(Clone, Debug)]
-pub struct Device(pub(crate) Backend, Option<Arc<TuningTable>>);
+pub struct Device(pub(crate) Backend, Tuning);
+
+/// The source of tuned entries.
+#[derive(Clone, Debug)]
+enum Tuning {
+    /// The tuning cache, as it was at its first use in the process.
+    Cache,
+    /// A table of the caller.
+    Table(Arc<TuningTable>),
+    /// The tuning cache and the entries measured since, of which each may take this long.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are tuned"))]
+    Autotune(Duration),
+}
 
 #[derive(Clone, Debug)]
 pub(crate) enum Backend {
@@ -29,14 +42,14 @@ pub(crate) enum Backend {
 impl Device {
     /// The CPU, on all cores.
     pub fn cpu() -> Self {
-        Device(Backend::Cpu, None)
+        Device(Backend::Cpu, Tuning::Cache)
     }
 
     /// The interpreter: runs GPU kernels without a GPU, slowly, and checks them for races and
     /// bounds. Needs the feature `interp`.
     #[cfg(feature = "interp")]
     pub fn interp() -> Self {
-        Device(Backend::Interp, None)
+        Device(Backend::Interp, Tuning::Cache)
     }
 
     /// A GPU by its ordinal.
@@ -93,16 +106,66 @@ impl Device {
     /// kernel may add in another order, so results can differ in their last bits.
     #[must_use]
     pub fn with_tuning(self, table: TuningTable) -> Self {
-        Device(self.0, Some(Arc::new(table)))
+        Device(self.0, Tuning::Table(Arc::new(table)))
     }
 
-    /// The tuning table for plans on this device.
-    pub(crate) fn tuned(&self) -> &TuningTable {
+    /// Measures the kernels of a product before its first run, for about `budget`, and uses the
+    /// fastest from then on. Off by default; only GPUs have kernels to measure.
+    ///
+    /// A problem is measured once for its types, accuracy, shape, layouts and alignment. This run
+    /// waits for the GPU, and for a search of another thread. The kernels with the best predicted
+    /// times run on random matrices in memory of their own: never on those of the product. The
+    /// fastest is kept if sampled elements of its result are right, in the [tuning
+    /// cache](crate::cache) too, where later programs find it.
+    ///
+    /// Not measured are problems of the tuning cache, products on a stream that is captured,
+    /// batch-invariant and grouped ones. Where a search fails, for example for a lack of memory,
+    /// that is logged; the cost model chooses, and the problem is not measured again. A `budget` of
+    /// zero measures nothing.
+    ///
+    /// Another kernel may add in another order, so results can differ in their last bits from run
+    /// to run, as measured times do.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tegula::{Device, Gemm, Matrix};
+    ///
+    /// let device = Device::cuda(0)?.autotune(Duration::from_secs(1));
+    /// let (a, mut c) = (Matrix::<f32>::zeros(1000, 1000)?, Matrix::zeros(1000, 1000)?);
+    /// Gemm::new(a.view(), a.view(), c.view_mut()).on(&device).run()?;
+    /// # Ok::<(), tegula::Error>(())
+    /// ```
+    #[must_use]
+    pub fn autotune(self, budget: Duration) -> Self {
+        Device(self.0, Tuning::Autotune(budget))
+    }
+
+    /// The GPU and the seconds of a search, where problems are measured.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn autotuned(&self) -> Option<(&Gpu, Duration)> {
+        match (&self.0, &self.1) {
+            (Backend::Cuda(gpu), Tuning::Autotune(budget)) if !budget.is_zero() => Some((gpu, *budget)),
+            _ => None,
+        }
+    }
+
+    /// This device with its tuned entries, but without a search for others.
+    pub(crate) fn without_search(&self) -> Self {
+        match &self.1 {
+            Tuning::Autotune(_) => self.clone().autotune(Duration::ZERO),
+            _ => self.clone(),
+        }
+    }
+
+    /// Calls `choose` with the tuning table for plans on this device.
+    pub(crate) fn with_tuned<R>(&self, choose: impl FnOnce(&TuningTable) -> R) -> R {
         match (&self.1, &self.0) {
-            (Some(own), _) => own,
+            (Tuning::Table(own), _) => choose(own),
             #[cfg(feature = "cuda")]
-            (None, Backend::Cuda(gpu)) => crate::cache::tuned(gpu.info()),
-            (None, _) => &UNTUNED,
+            (Tuning::Cache, Backend::Cuda(gpu)) => choose(crate::cache::tuned(gpu.info())),
+            #[cfg(feature = "cuda")]
+            (Tuning::Autotune(_), Backend::Cuda(gpu)) => choose(crate::cache::measured(gpu.info()).read().table()),
+            _ => choose(&UNTUNED),
         }
     }
 
@@ -174,7 +237,7 @@ impl Device {
 #[cfg(feature = "cuda")]
 impl From<Gpu> for Device {
     fn from(gpu: Gpu) -> Self {
-        Device(Backend::Cuda(gpu), None)
+        Device(Backend::Cuda(gpu), Tuning::Cache)
     }
 }
 

@@ -20,6 +20,8 @@ use crate::gemm::{Gemm, Report, epilogue_operands, input_operands, problem};
 #[cfg(feature = "interp")]
 use crate::interpret;
 use crate::matrix::View;
+#[cfg(feature = "cuda")]
+use crate::tune::autotune::autotune;
 
 impl<T: Element> Gemm<'_, T> {
     /// Computes the product.
@@ -62,7 +64,9 @@ impl<T: Element> Gemm<'_, T> {
             return Ok(Report { device: device.label(), kernel: tegula_cpu::kernel_name::<T>()? });
         }
         let problem = product.problem(&caps)?;
-        let plan = choose_cached(&problem, &caps, device.tuned(), product.batch_invariant)?;
+        #[cfg(feature = "cuda")]
+        autotune(&device, &problem, &product);
+        let plan = device.with_tuned(|tuned| choose_cached(&problem, &caps, tuned, product.batch_invariant))?;
         tracing::debug!(device = %device.name(), ?problem, ?plan, "plan chosen");
         device.execute(&plan, product)
     }
@@ -99,11 +103,13 @@ pub(crate) fn explain<T: Element>(
     };
     let (alpha, a, b) = input_operands(alpha, a, b, c)?;
     let epilogue = epilogue_operands::<T>(epilogue, c)?;
-    let (caps, tuned) = (device.caps(), device.tuned());
+    let caps = device.caps();
     let problem = problem(accuracy, a, b, c, &caps)?;
-    let plan = choose_cached(&problem, &caps, tuned, batch_invariant)?;
+    let (plan, recipe) = device.with_tuned(|tuned| {
+        choose_cached(&problem, &caps, tuned, batch_invariant).map(|plan| (plan, tuned.recipe(&problem, &caps)))
+    })?;
     let explanation = device.explain(&plan, [a, b], c, [alpha, beta], epilogue, packed_b)?;
-    let tuned = tuned.recipe(&problem, &caps).is_some_and(|recipe| plan == Plan::Gpu(recipe));
+    let tuned = recipe.is_some_and(|recipe| plan == Plan::Gpu(recipe));
     Ok(Explanation { tuned, ..explanation })
 }
 

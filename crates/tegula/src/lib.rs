@@ -28,8 +28,9 @@
 //! | `faer`, `ndarray`, `ndarray-016` | views of those crates' matrices, see [`convert`] |
 //!
 //! The library logs through `tracing`. Level debug: the chosen plan and instruction set, copies and
-//! their rate. Level info: kernels that the driver loaded. Level warn: unusable tuning caches (see
-//! [`cache`]).
+//! their rate. Level info: kernels that the driver loaded, and tuned problems. Level warn: unusable
+//! tuning caches (see [`cache`]), and failed searches. Level error: a kernel with a wrong result,
+//! which a search found and does not use.
 //!
 //! The kernels of `tegula-kernels` are written in the language of `tegula-ir`; `tegula-interp` runs
 //! them without a GPU. `tegula-bench` times products beside peer libraries. `ARCHITECTURE.md` in

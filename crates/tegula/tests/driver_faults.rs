@@ -17,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use libloading::{Library, Symbol};
@@ -88,6 +89,12 @@ impl Fake {
     fn stop(&self) {
         // SAFETY: as above.
         unsafe { self.0.get::<unsafe extern "C" fn()>(b"fake_cuda_stop").unwrap()() };
+    }
+
+    /// The number of calls since the start.
+    fn calls(&self) -> c_long {
+        // SAFETY: as above.
+        unsafe { self.0.get::<unsafe extern "C" fn() -> c_long>(b"fake_cuda_calls").unwrap()() }
     }
 
     /// The name of the failed call, if any failed.
@@ -391,6 +398,96 @@ fn driver_failing_at_any_call_of_a_search_is_an_error() {
             Err(Error::Launch { why, .. }) if why.contains("is NaN; the CPU computes") => Ok(()),
             other => other.map(|report| panic!("{report:?}")),
         }
+    });
+}
+
+/// Operands of a product that this process has not run: each has another m.
+struct NewProduct {
+    a: DeviceMatrix<f32>,
+    b: DeviceMatrix<f32>,
+    c: DeviceMatrix<f32>,
+}
+
+impl NewProduct {
+    fn new(gpu: &Gpu) -> Result<Self> {
+        static ROWS: AtomicUsize = AtomicUsize::new(512);
+        let m = ROWS.fetch_add(1, Ordering::Relaxed);
+        let matrix = |rows, cols| DeviceMatrix::zeros(gpu, Shape::new(rows, cols));
+        Ok(NewProduct { a: matrix(m, 768)?, b: matrix(768, 640)?, c: matrix(m, 640)? })
+    }
+
+    /// Runs the product. Returns the number of its driver calls.
+    fn run(&mut self, device: &Device) -> Result<c_long> {
+        let fake = Fake::open();
+        let before = fake.calls();
+        Gemm::new(self.a.view(), self.b.view(), self.c.view_mut()).on(device).run()?;
+        Ok(fake.calls() - before)
+    }
+}
+
+fn autotuned(gpu: &Gpu) -> Device {
+    Device::from(gpu.clone()).autotune(Duration::from_millis(10))
+}
+
+/// Calls of a product whose kernel is loaded.
+const CALLS_OF_A_PRODUCT: [&str; 3] = ["cuCtxGetCurrent", "cuLaunchKernel", "cuLaunchKernelEx"];
+
+#[test]
+fn driver_failing_at_any_call_of_an_autotuned_product_fails_the_search_only() {
+    fail_many_calls(
+        "driver_failing_at_any_call_of_an_autotuned_product_fails_the_search_only",
+        10,
+        &H100_AND_A100,
+        |gpu| {
+            let (mut product, fake) = (NewProduct::new(gpu)?, Fake::open());
+            product.run(&Device::from(gpu.clone()))?;
+            let failed_before = fake.failed().is_some();
+            let outcome = product.run(&autotuned(gpu));
+            if let (false, Err(error), Some(failed)) = (failed_before, &outcome, fake.failed())
+                && !matches!(error, Error::Driver { code: 700, .. })
+            {
+                assert!(CALLS_OF_A_PRODUCT.contains(&&*failed), "{failed}: {error}");
+            }
+            outcome?;
+            // The search is on other matrices.
+            assert!(product.c.download()?.as_slice().iter().all(|element| *element == 0.0));
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn autotune_measures_a_problem_once_and_not_under_capture() {
+    in_child("autotune_measures_a_problem_once_and_not_under_capture", || {
+        let fake = Fake::open();
+        fake.start(0, Fault::Once, H100_AND_A100[0]);
+        let gpu = Gpu::open(0).unwrap();
+        let (plain, device) = (Device::from(gpu.clone()), autotuned(&gpu));
+        let mut first = NewProduct::new(&gpu).unwrap();
+        first.run(&plain).unwrap();
+        let alone = first.run(&plain).unwrap();
+        assert_eq!(first.run(&device.clone().autotune(Duration::ZERO)).unwrap(), alone, "no time for a search");
+        let searched = first.run(&device).unwrap();
+        assert!(searched > 100 * alone, "{searched} calls");
+        // Kernels do nothing on the fake device, so none is kept, and the search is not repeated.
+        assert_eq!(first.run(&device).unwrap(), alone);
+        let other_handle = first.run(&autotuned(&Gpu::open(0).unwrap())).unwrap();
+        assert!(other_handle < 10 * alone, "{other_handle} calls");
+        let key = tegula::cache::key(gpu.info());
+        assert!(!tegula::cache::file(&key).unwrap().exists());
+
+        let mut captured = NewProduct::new(&gpu).unwrap();
+        captured.run(&plain).unwrap();
+        let mut calls = 0;
+        gpu.capture(|| captured.run(&device).map(|count| calls = count)).unwrap();
+        assert_eq!(calls, alone + 1, "asks whether the stream is captured");
+        let mut invariant = NewProduct::new(&gpu).unwrap();
+        let NewProduct { a, b, c } = &mut invariant;
+        Gemm::new(a.view(), b.view(), c.view_mut()).batch_invariant().on(&device).run().unwrap();
+        // A group of f32 is a product of its own.
+        let rows = a.shape().rows;
+        Grouped::new(a.view(), b.view(), c.view_mut(), &[rows]).on(&device).run().unwrap();
+        assert!(invariant.run(&device).unwrap() > 100 * alone, "it was measured before");
     });
 }
 

@@ -135,6 +135,11 @@ impl TuningTable {
         other.entries.iter().for_each(|(problem, entry)| self.insert(*problem, entry.clone()));
     }
 
+    /// Whether the problem has an entry, legal or not.
+    pub fn contains(&self, problem: &Problem) -> bool {
+        self.entries.contains_key(problem)
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()

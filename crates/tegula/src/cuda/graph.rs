@@ -76,7 +76,7 @@ impl Gpu {
     }
 
     /// Whether this handle's stream is being captured.
-    pub(super) fn is_capturing(&self) -> Result<bool> {
+    pub(crate) fn is_capturing(&self) -> Result<bool> {
         let status = self.stream().capture_status().named("cuStreamIsCapturing")?;
         Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }

@@ -4,10 +4,13 @@
 //! - `data`: random inputs;
 //! - `search`: shortlist, screening and confirmation of candidates, for anything with a clock;
 //! - `operand_sets`, `graph_timer`: operands that stay on a GPU, and calls timed by events;
-//! - `scratch`, `verify`, `gpu`: the search on a GPU, on random matrices, and a check of results.
+//! - `scratch`, `verify`, `gpu`: the search on a GPU, on random matrices, and a check of results;
+//! - `autotune`: a search at the first run of a problem.
 //!
 //! `tegula-bench` and the command line measure with the same parts.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod autotune;
 pub mod data;
 #[cfg(feature = "cuda")]
 mod gpu;

@@ -3,8 +3,11 @@
 //! Without a GPU the tests are skipped; `TEGULA_REQUIRE_GPU=1` makes that a failure.
 #![cfg(feature = "cuda")]
 
+use std::process::Command;
+use std::time::{Duration, Instant};
+
 use tegula::cuda::{DeviceMatrix, Gpu};
-use tegula::element::Scalar;
+use tegula::element::{Scalar, bf16, f16};
 use tegula::tune::scratch::ScratchLayout;
 use tegula::tune::search::TuneEffort;
 use tegula::tune::tune;
@@ -98,9 +101,145 @@ fn gpu_tune_takes_the_accuracy_and_the_time_of_the_effort() {
     let Some(gpu) = gpu() else { return };
     let effort = TuneEffort { candidates: 5, ..TuneEffort::default() };
     for accuracy in [Accuracy::Full, Accuracy::Tf32] {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         let tuning = tune::<f32>(&gpu, row_major([512, 384, 256, 1]), accuracy, &effort).unwrap();
         println!("{accuracy:?}: {} of {} timed in {:?}", tuning.timed.len(), tuning.legal, start.elapsed());
         assert!(tuning.problem.accuracy == accuracy && (1..=5).contains(&tuning.timed.len()), "{tuning:?}");
     }
+}
+
+/// Environment variable of a child process of [`with_empty_cache`].
+const CHILD: &str = "TEGULA_TEST_AUTOTUNE";
+
+/// Runs a test of this file in a child process with an empty tuning cache. `name` is the test's.
+fn with_empty_cache(name: &str, body: impl FnOnce(&Gpu)) {
+    let Some(gpu) = gpu() else { return };
+    if std::env::var_os(CHILD).is_some() {
+        return body(&gpu);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", &format!("gpu_tune::{name}"), "--nocapture"]).env(CHILD, "1");
+    assert!(child.env("TEGULA_CACHE_DIR", folder.path()).status().unwrap().success(), "{name}");
+}
+
+/// A device that measures for a second.
+fn autotuned(gpu: &Gpu) -> Device {
+    Device::from(gpu.clone()).autotune(Duration::from_secs(1))
+}
+
+/// The entries in the tuning cache.
+fn entries(gpu: &Gpu) -> TuningTable {
+    let key = cache::key(gpu.info());
+    cache::read(&cache::file(&key).unwrap(), &key).unwrap()
+}
+
+/// Runs a product of which A and C are columns of wider matrices, twice: the first run measures,
+/// both are right, and the other columns of C are unchanged.
+fn autotuned_product<T: Sample>(gpu: &Gpu, extents: Extents, skipped: usize) {
+    let (device, mut random) = (autotuned(gpu), Random(7));
+    let [a, b, c] = shapes(extents);
+    let wider = |shape: Shape| Shape { cols: shape.cols + 2 * skipped, ..shape };
+    let [all_a, b] =
+        [wider(a), b].map(|shape| Matrix::from_shape_fn(shape, |_, _, _| T::element(&mut random)).unwrap());
+    let before = Matrix::from_shape_fn(wider(c), |_, _, _| T::result(&mut random)).unwrap();
+    let [on_gpu_a, on_gpu_b] = [&all_a, &b].map(|matrix| DeviceMatrix::upload(gpu, matrix.view()).unwrap());
+    let [used_a, used_c] = [a, c].map(|shape| skipped..skipped + shape.cols);
+    let known = entries(gpu).len();
+    let mut kernels = Vec::new();
+    for run in ["first", "second"] {
+        let mut all_c = DeviceMatrix::upload(gpu, before.view()).unwrap();
+        let on_gpu_a = on_gpu_a.view().cols(used_a.clone()).unwrap();
+        let product = Gemm::new(on_gpu_a, on_gpu_b.view(), all_c.view_mut().cols(used_c.clone()).unwrap()).on(&device);
+        assert_eq!(product.explain().unwrap().tuned, run == "second");
+        let start = Instant::now();
+        let kernel = product.run().unwrap().kernel;
+        println!("{} {extents:?}: {run} run {:?}, {kernel}", T::TYPE, start.elapsed());
+        kernels.push(kernel);
+        let result = all_c.download().unwrap();
+        let used = result.view().cols(used_c.clone()).unwrap();
+        let input = all_a.view().cols(used_a.clone()).unwrap();
+        let accuracy = oracle::check::<T>(T::Acc::ONE, input, b.view(), T::Acc::ZERO, None, used).unwrap();
+        assert!(accuracy.within(oracle::bound::<T>(a.cols)), "{run} run: {accuracy:?}");
+        for columns in [0..skipped, used_c.end..wider(c).cols] {
+            let [before, after] =
+                [&before, &result].map(|c| Matrix::from_view(c.view().cols(columns.clone()).unwrap()));
+            let bits = |matrix: Matrix<T::Out>| matrix.as_slice().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(before.unwrap()), bits(after.unwrap()), "columns {columns:?}");
+        }
+    }
+    assert_eq!(kernels[0], kernels[1]);
+    assert_eq!(entries(gpu).len(), known + 1);
+}
+
+#[test]
+fn gpu_autotune_measures_at_the_first_run_and_keeps_the_entry() {
+    with_empty_cache("gpu_autotune_measures_at_the_first_run_and_keeps_the_entry", |gpu| {
+        autotuned_product::<f32>(gpu, [500, 384, 1024, 1], 0);
+        autotuned_product::<f32>(gpu, [500, 384, 1024, 1], 1);
+        autotuned_product::<f32>(gpu, [1, 4096, 4096, 1], 0);
+        autotuned_product::<f64>(gpu, [300, 200, 512, 2], 2);
+        autotuned_product::<bf16>(gpu, [512, 768, 2048, 1], 8);
+        autotuned_product::<f16>(gpu, [16, 1024, 4096, 1], 0);
+        autotuned_product::<i32>(gpu, [256, 256, 300, 1], 0);
+        autotuned_product::<i8>(gpu, [256, 512, 512, 3], 16);
+    });
+}
+
+#[test]
+fn gpu_autotune_of_a_large_product_ends_in_time() {
+    with_empty_cache("gpu_autotune_of_a_large_product_ends_in_time", |gpu| {
+        // A search of the second problem finds most kernels assembled.
+        for size in [4096, 8192] {
+            let [a, b, c] = shapes([size, size, size, 1]);
+            let [a, b] = [a, b].map(|shape| DeviceMatrix::<f32>::zeros(gpu, shape).unwrap());
+            let mut c = DeviceMatrix::uninit(gpu, c).unwrap();
+            let start = Instant::now();
+            let report = Gemm::new(a.view(), b.view(), c.view_mut()).on(&autotuned(gpu)).run().unwrap();
+            println!("f32 {size}: first run {:?}, {}", start.elapsed(), report.kernel);
+        }
+        assert_eq!(entries(gpu).len(), 2);
+    });
+}
+
+#[test]
+fn gpu_autotune_under_capture_measures_nothing() {
+    with_empty_cache("gpu_autotune_under_capture_measures_nothing", |gpu| {
+        let device = autotuned(gpu);
+        let ones = |shape| Matrix::<f32>::from_shape_fn(shape, |_, _, _| 1.0).unwrap();
+        let [a, b, c] = shapes([128, 96, 64, 1]);
+        let [a, b] = [a, b].map(|shape| DeviceMatrix::upload(gpu, ones(shape).view()).unwrap());
+        let mut c = DeviceMatrix::<f32>::zeros(gpu, c).unwrap();
+        Gemm::new(a.view(), b.view(), c.view_mut()).on(&Device::from(gpu.clone())).run().unwrap();
+        c.fill(0.0).unwrap();
+        let graph = gpu.capture(|| Gemm::new(a.view(), b.view(), c.view_mut()).on(&device).run().map(drop)).unwrap();
+        assert!(c.download().unwrap().as_slice().iter().all(|element| *element == 0.0));
+        // SAFETY: the operands are alive, and all work is on one stream.
+        unsafe { graph.launch() }.unwrap();
+        assert!(c.download().unwrap().as_slice().iter().all(|element| *element == 64.0));
+        assert!(entries(gpu).is_empty());
+        // Nor is a batch-invariant product measured.
+        Gemm::new(a.view(), b.view(), c.view_mut()).batch_invariant().on(&device).run().unwrap();
+        assert!(entries(gpu).is_empty());
+    });
+}
+
+#[test]
+fn gpu_autotune_in_threads_measures_each_problem_once() {
+    with_empty_cache("gpu_autotune_in_threads_measures_each_problem_once", |gpu| {
+        std::thread::scope(|scope| {
+            for size in [128, 160, 128, 192] {
+                scope.spawn(move || {
+                    let device = Device::cuda(0).unwrap().autotune(Duration::from_millis(300));
+                    let ones = Matrix::<f32>::from_fn(size, size, |_, _| 1.0).unwrap();
+                    let mut c = Matrix::zeros(size, size).unwrap();
+                    for _ in 0..20 {
+                        Gemm::new(ones.view(), ones.view(), c.view_mut()).on(&device).run().unwrap();
+                        assert!(c.as_slice().iter().all(|element| *element == size as f32));
+                    }
+                });
+            }
+        });
+        assert_eq!(entries(gpu).len(), 3);
+    });
 }

@@ -1,0 +1,63 @@
+//! Tuning at the first run of a problem, for devices that ask for it.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tegula_kernels::plan::{Problem, TunedEntry};
+
+use super::gpu::tune;
+use super::scratch::ScratchLayout;
+use super::search::{TuneEffort, TuneReport};
+use crate::cache::{self, TuningCache};
+use crate::cuda::Gpu;
+use crate::device::Device;
+use crate::element::Element;
+use crate::error::Result;
+use crate::gemm::Gemm;
+
+/// One search at a time: two would measure each other.
+static SEARCH: Mutex<()> = Mutex::new(());
+
+/// Measures the problem of a checked product where the device asks for it and nothing is known of
+/// it. Errors are logged: the product has a plan in any case.
+pub(crate) fn autotune<T: Element>(device: &Device, problem: &Problem, product: &Gemm<'_, T>) {
+    let Some((gpu, budget)) = device.autotuned() else { return };
+    let entries = cache::measured(gpu.info());
+    let is_settled = || entries.read().is_settled(problem);
+    let is_empty = [problem.m, problem.n, problem.k, problem.batches].contains(&0);
+    // A capture forbids to wait for the GPU.
+    if is_settled() || is_empty || product.batch_invariant || !matches!(gpu.is_capturing(), Ok(false)) {
+        return;
+    }
+    let _one = SEARCH.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_settled() {
+        return;
+    }
+    match search(gpu, budget, product) {
+        Ok(TuneReport { fastest, model_choice, timed, .. }) => {
+            let (recipe, seconds) = (fastest.recipe.name(), fastest.seconds);
+            tracing::info!(?problem, recipe, seconds, instead_of = model_choice.seconds, timed = timed.len(), "tuned");
+            let entry = TunedEntry { recipe, microseconds: 1e6 * seconds };
+            entries.record(*problem, Some(entry.clone()));
+            let kept = TuningCache::open(cache::key(gpu.info())).and_then(|(cache, _)| cache.keep(*problem, entry));
+            if let Err(error) = kept {
+                tracing::warn!(%error, "the tuned entry is lost when the program ends");
+            }
+        }
+        Err(error) => {
+            tracing::warn!(?problem, %error, "the kernels cannot be measured; the cost model chooses");
+            entries.record(*problem, None);
+        }
+    }
+}
+
+/// Searches on matrices like those of the product, and on another stream: other threads may use
+/// that of the device.
+fn search<T: Element>(gpu: &Gpu, budget: Duration, product: &Gemm<'_, T>) -> Result<TuneReport> {
+    let operands =
+        [ScratchLayout::of(product.a)?, ScratchLayout::of(product.b)?, ScratchLayout::of(product.c.as_view())?];
+    // Work before the product would slow down the first kernels.
+    gpu.synchronize()?;
+    let effort = TuneEffort { seconds: budget.as_secs_f64(), ..TuneEffort::default() };
+    tune::<T>(&gpu.independent()?, operands, product.accuracy, &effort)
+}
