@@ -481,6 +481,10 @@ fn autotune_measures_a_problem_once_and_not_under_capture() {
         let mut calls = 0;
         gpu.capture(|| captured.run(&device).map(|count| calls = count)).unwrap();
         assert_eq!(calls, alone + 1, "asks whether the stream is captured");
+        // On another stream, which the events of the matrices' stream bring into the capture.
+        let other = autotuned(&gpu.with_stream(gpu.context().new_stream().unwrap()).unwrap());
+        gpu.capture(|| captured.run(&other).map(|count| calls = count)).unwrap();
+        assert!(calls < 10 * alone, "{calls} calls");
         let mut invariant = NewProduct::new(&gpu).unwrap();
         let NewProduct { a, b, c } = &mut invariant;
         Gemm::new(a.view(), b.view(), c.view_mut()).batch_invariant().on(&device).run().unwrap();

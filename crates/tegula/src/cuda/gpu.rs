@@ -191,7 +191,7 @@ impl Gpu {
     }
 
     /// The home streams of the memory, other than this handle's stream.
-    fn other_home_streams(&self, memory: &[DeviceMemory<'_>]) -> Result<HomeStreams> {
+    pub(super) fn other_home_streams(&self, memory: &[DeviceMemory<'_>]) -> Result<HomeStreams> {
         let here = self.home();
         let mut homes: SmallVec<[HomeStream; 3]> = SmallVec::new();
         for memory in memory {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::{CudaGraph, CudaStream};
 
 use super::driver::{Named, bind_to_release};
 use super::gpu::Gpu;
 use crate::error::{Error, Result};
+use crate::matrix::DeviceMemory;
 
 /// An executable graph of work captured by [`Gpu::capture`].
 pub struct Graph {
@@ -76,15 +77,25 @@ impl Gpu {
     }
 
     /// Whether this handle's stream is being captured.
-    pub(crate) fn is_capturing(&self) -> Result<bool> {
-        let status = self.stream().capture_status().named("cuStreamIsCapturing")?;
-        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    pub(super) fn is_capturing(&self) -> Result<bool> {
+        is_capturing(self.stream())
+    }
+
+    /// Whether this handle's stream, or a home stream of the memory, is being captured.
+    pub(crate) fn is_capturing_any(&self, memory: &[DeviceMemory<'_>]) -> Result<bool> {
+        let homes = self.other_home_streams(memory)?;
+        homes.iter().try_fold(self.is_capturing()?, |any, home| Ok(any || is_capturing(home)?))
     }
 
     /// Refuses work that cannot be captured, before the driver does and invalidates the capture.
     pub(super) fn refuse_capture(&self, what: impl FnOnce() -> String) -> Result<()> {
         if self.is_capturing()? { Err(Error::Capture { why: what() }) } else { Ok(()) }
     }
+}
+
+fn is_capturing(stream: &CudaStream) -> Result<bool> {
+    let status = stream.capture_status().named("cuStreamIsCapturing")?;
+    Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
 /// A capture in progress, which a panic ends as well.

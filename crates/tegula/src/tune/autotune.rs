@@ -11,9 +11,10 @@ use super::search::{TuneEffort, TuneReport};
 use crate::cache::{self, TuningCache};
 use crate::cuda::Gpu;
 use crate::device::Device;
-use crate::element::Element;
+use crate::element::{Element, Scalar};
 use crate::error::Result;
 use crate::gemm::Gemm;
+use crate::matrix::{DeviceMemory, Memory, View};
 
 /// One search at a time: two would measure each other.
 static SEARCH: Mutex<()> = Mutex::new(());
@@ -25,8 +26,7 @@ pub(crate) fn autotune<T: Element>(device: &Device, problem: &Problem, product: 
     let entries = cache::measured(gpu.info());
     let is_settled = || entries.read().is_settled(problem);
     let is_empty = [problem.m, problem.n, problem.k, problem.batches].contains(&0);
-    // A capture forbids to wait for the GPU.
-    if is_settled() || is_empty || product.batch_invariant || !matches!(gpu.is_capturing(), Ok(false)) {
+    if is_settled() || is_empty || product.batch_invariant || is_captured(gpu, product) {
         return;
     }
     let _one = SEARCH.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,6 +48,24 @@ pub(crate) fn autotune<T: Element>(device: &Device, problem: &Problem, product: 
             tracing::warn!(?problem, %error, "the kernels cannot be measured; the cost model chooses");
             entries.record(*problem, None);
         }
+    }
+}
+
+/// Whether the product becomes part of a capture, which forbids to allocate and to wait.
+///
+/// Its stream is being captured, or a home stream of its matrices, which is ordered before it.
+fn is_captured<T: Element>(gpu: &Gpu, product: &Gemm<'_, T>) -> bool {
+    let memory = [on_gpu(product.a), on_gpu(product.b), on_gpu(product.c.as_view())];
+    let bias = product.epilogue.bias.and_then(on_gpu);
+    let memory: Vec<_> = memory.into_iter().chain([bias]).flatten().collect();
+    !matches!(gpu.is_capturing_any(&memory), Ok(false))
+}
+
+/// The memory of a matrix on a GPU.
+fn on_gpu<T: Scalar>(view: View<'_, T>) -> Option<DeviceMemory<'_>> {
+    match view.memory() {
+        Memory::Device(memory) => Some(memory),
+        Memory::Host(_) => None,
     }
 }
 
