@@ -113,13 +113,14 @@ impl Device {
     /// fastest from then on. Off by default; only GPUs have kernels to measure.
     ///
     /// A problem is measured once for its types, accuracy, shape, layouts and alignment. This run
-    /// waits for the GPU, and for a search of another thread. The kernels with the best predicted
+    /// waits for the GPU. The kernels with the best predicted
     /// times run on random matrices in memory of their own: never on those of the product. The
     /// fastest is kept if sampled elements of its result are right, in the [tuning
     /// cache](crate::cache) too, where later programs find it.
     ///
     /// Not measured are problems of the tuning cache, products on a stream that is captured,
-    /// batch-invariant and grouped ones. Where a search fails, for example for a lack of memory,
+    /// batch-invariant and grouped ones. A product that meets the search of another thread is
+    /// measured at a later run. Where a search fails, for example for a lack of memory,
     /// that is logged; the cost model chooses, and the problem is not measured again. A `budget` of
     /// zero measures nothing.
     ///

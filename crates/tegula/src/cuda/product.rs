@@ -275,6 +275,14 @@ impl Gpu {
         self.submit_in_order(&memory_of(args), || unsafe { self.launch(&function, grid, &params) })
     }
 
+    /// Loads the kernels of a recipe for operands in GPU memory, without running them.
+    ///
+    /// # Errors
+    /// [`Error::Assemble`], [`Error::Capture`], and errors of the driver.
+    pub(crate) fn load_kernels(&self, recipe: &Recipe, operands: &Operands) -> Result<()> {
+        self.loaded(&recipe.launches(operands)?).map(drop)
+    }
+
     /// A built-in kernel, loaded once per context.
     fn cached_kernel(&self, variant: &Variant) -> Result<Arc<LoadedKernel>> {
         let key = (self.home().context, *variant);

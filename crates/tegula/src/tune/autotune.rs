@@ -1,6 +1,6 @@
 //! Tuning at the first run of a problem, for devices that ask for it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
 use tegula_kernels::plan::{Problem, TunedEntry};
@@ -16,7 +16,8 @@ use crate::error::Result;
 use crate::gemm::Gemm;
 use crate::matrix::{DeviceMemory, Memory, View};
 
-/// One search at a time: two would measure each other.
+/// One search at a time: two would measure each other. Nothing waits for it, since a search waits
+/// for Rayon's threads, which may meet this lock in products of the program.
 static SEARCH: Mutex<()> = Mutex::new(());
 
 /// Measures the problem of a checked product where the device asks for it and nothing is known of
@@ -29,7 +30,12 @@ pub(crate) fn autotune<T: Element>(device: &Device, problem: &Problem, product: 
     if is_settled() || is_empty || product.batch_invariant || is_captured(gpu, product) {
         return;
     }
-    let _one = SEARCH.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = match SEARCH.try_lock() {
+        Ok(lock) => lock,
+        Err(TryLockError::Poisoned(lock)) => lock.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
+    // Another thread may have ended its search since.
     if is_settled() {
         return;
     }

@@ -1,12 +1,16 @@
 //! The search for the fastest kernel of a product on a GPU.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use tegula_kernels::plan::{Plan, TuningTable, choose, legal};
+use tegula_core::epilogue::Epilogue;
+use tegula_core::threads;
+use tegula_kernels::plan::{Operands, Plan, Recipe, TuningTable, choose, legal};
 
 use super::graph_timer::GraphTimer;
 use super::scratch::{Scratch, ScratchLayout};
-use super::search::{Budget, TuneEffort, TuneReport, shortlist, time_shortlist};
+use super::search::{ASSEMBLY_SHARE, Budget, TuneEffort, TuneReport, shortlist, time_shortlist};
 use super::verify::verify;
 use crate::cuda::Gpu;
 use crate::device::Device;
@@ -45,15 +49,16 @@ pub fn tune<T: Element>(
         return Err(Error::Unsupported { what: "a product by kernels".into(), ty: T::TYPE, device: device.name() });
     };
     let legal = legal(&problem, &caps);
+    let mut shortlist = shortlist(&legal, model_choice, effort.candidates);
+    let of_sets = Operands { layouts: sets.layouts(), operand_layouts: problem.layouts, epilogue: Epilogue::NONE };
+    let has_time = || start.elapsed().as_secs_f64() < ASSEMBLY_SHARE * effort.seconds;
+    load(gpu, &mut shortlist, &of_sets, has_time)?;
     let timer = |recipe| {
         let (device, plan) = (&device, Plan::Gpu(recipe));
         GraphTimer::new(sets, move |a, b, c| device.run(&plan, Gemm::new(a, b, c).accuracy(accuracy)).map(drop))
     };
-    let shortlist = shortlist(&legal, model_choice, effort.candidates);
-    let times = time_shortlist(&shortlist, sets.count(), budget, |recipe| {
-        let mut timer = timer(recipe);
-        timer.run_once().map(|()| timer)
-    })?;
+    let timers = shortlist.iter().map(|recipe| timer(*recipe)).collect();
+    let times = time_shortlist(&shortlist, timers, sets.count(), budget)?;
     let mut wrong = None;
     for finalist in &times.finalists {
         let kernel = finalist.recipe.name();
@@ -70,4 +75,30 @@ pub fn tune<T: Element>(
         }
     }
     Err(wrong.unwrap_or_else(|| Error::Launch { kernel: model_choice.name(), why: "it was not timed".into() }))
+}
+
+/// Loads the kernels of a shortlist, by several threads and in its order, while there is time.
+///
+/// The driver assembles a new kernel for a tenth of a second or more. Recipes whose kernels are not
+/// loaded are removed.
+///
+/// # Errors
+/// Errors of the first recipe.
+fn load(gpu: &Gpu, shortlist: &mut Vec<Recipe>, operands: &Operands, has_time: impl Fn() -> bool + Sync) -> Result<()> {
+    let (next, loaded) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    threads::for_each(threads::count().min(shortlist.len()), |_| {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(recipe) = shortlist.get(index).filter(|_| index == 0 || has_time()) else { return Ok(()) };
+            match gpu.load_kernels(recipe, operands) {
+                Ok(()) => loaded.lock().unwrap_or_else(PoisonError::into_inner).push(index),
+                Err(error) if index == 0 => return Err(error),
+                Err(error) => tracing::debug!(recipe = recipe.name(), %error, "candidate failed"),
+            }
+        }
+    })?;
+    let mut loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
+    loaded.sort_unstable();
+    *shortlist = loaded.into_iter().map(|index| shortlist[index]).collect();
+    Ok(())
 }

@@ -227,19 +227,23 @@ fn gpu_autotune_under_capture_measures_nothing() {
 #[test]
 fn gpu_autotune_in_threads_measures_each_problem_once() {
     with_empty_cache("gpu_autotune_in_threads_measures_each_problem_once", |gpu| {
-        std::thread::scope(|scope| {
-            for size in [128, 160, 128, 192] {
-                scope.spawn(move || {
-                    let device = Device::cuda(0).unwrap().autotune(Duration::from_millis(300));
-                    let ones = Matrix::<f32>::from_fn(size, size, |_, _| 1.0).unwrap();
-                    let mut c = Matrix::zeros(size, size).unwrap();
-                    for _ in 0..20 {
-                        Gemm::new(ones.view(), ones.view(), c.view_mut()).on(&device).run().unwrap();
-                        assert!(c.as_slice().iter().all(|element| *element == size as f32));
-                    }
-                });
+        let run = |size: usize, runs: usize| {
+            let device = Device::cuda(0).unwrap().autotune(Duration::from_millis(300));
+            let ones = Matrix::<f32>::from_fn(size, size, |_, _| 1.0).unwrap();
+            let mut c = Matrix::zeros(size, size).unwrap();
+            for _ in 0..runs {
+                Gemm::new(ones.view(), ones.view(), c.view_mut()).on(&device).run().unwrap();
+                assert!(c.as_slice().iter().all(|element| *element == size as f32));
             }
+        };
+        std::thread::scope(|scope| {
+            [128, 160, 128, 192].into_iter().for_each(|size| _ = scope.spawn(move || run(size, 20)));
         });
+        assert!((1..=3).contains(&entries(gpu).len()));
+        // Those that met the search of another thread are measured now. Rayon's threads as well.
+        [128, 160, 192].into_iter().for_each(|size| run(size, 1));
         assert_eq!(entries(gpu).len(), 3);
+        rayon::scope(|scope| (200..208).for_each(|size| scope.spawn(move |_| run(size, 2))));
+        assert!((4..=11).contains(&entries(gpu).len()));
     });
 }
