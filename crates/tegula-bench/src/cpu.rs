@@ -16,7 +16,7 @@ use tegula_core::threads;
 use tegula_cpu as cpu;
 
 use super::accuracy::SampledRows;
-use super::{BenchReport, Case, Inputs, Measurement, PeerMeasurement, Settings, search_peers};
+use super::{BenchReport, Case, ExcludedPeer, Inputs, Measurement, PeerMeasurement, Settings, search_peers};
 use crate::peer::{PeerLibrary, PreparedProduct};
 
 /// Attempts per sample; the last one counts in any case.
@@ -32,6 +32,10 @@ const DISCARD_LIMIT: f64 = 0.5;
 const SPIN_DOWN_LIMIT: Duration = Duration::from_millis(500);
 /// Time over which the process has to be idle, and where its use of processors is unknown the wait.
 const IDLE_WINDOW: Duration = Duration::from_millis(if cfg!(target_os = "linux") { 4 } else { 150 });
+/// Time over which the processors of a peer's call are counted.
+const CHECK_TIME: Duration = Duration::from_millis(20);
+/// Processors per thread beyond which a peer uses more threads than it was told to.
+const PROCESSOR_TOLERANCE: f64 = 1.1;
 /// Warm-up of a slot, while the system assigns threads to cores.
 const WARM_UP: Duration = Duration::from_millis(25);
 
@@ -144,6 +148,18 @@ pub fn measure<T: Element>(
 
     let mut prepared = if case.epilogue.is_none() { prepare(inputs, peers)? } else { Vec::new() };
     prepared.iter_mut().for_each(|product| product.set_c(&before));
+    let mut excluded = Vec::new();
+    let mut obedient = Vec::new();
+    for mut product in prepared {
+        // One that fails is dropped when it is timed.
+        let processors = processors_used(|| product.run()).unwrap_or(0.0);
+        if exceeds(processors, threads::count()) {
+            excluded.push(ExcludedPeer { name: product.name().into(), processors });
+        } else {
+            obedient.push(product);
+        }
+    }
+    let mut prepared = obedient;
     let mut candidates: Vec<_> =
         prepared.iter_mut().map(|product| HostTimer::new(|| product.run(), settings, &discarded, true)).collect();
     let search = search_peers(&mut ours, &mut candidates, rank_interleaved, 1, false, settings.seconds)?;
@@ -165,7 +181,23 @@ pub fn measure<T: Element>(
         _ => None,
     };
     let report = search.report(report.kernel.into(), r, peer, rows.count(), 1);
-    Ok(BenchReport { discarded: discarded.get(), threads: Some(threads::count()), ..report })
+    Ok(BenchReport { discarded: discarded.get(), threads: Some(threads::count()), excluded, ..report })
+}
+
+/// The processors that a call keeps busy, over at least [`CHECK_TIME`]. Zero where it is unknown.
+fn processors_used(mut call: impl FnMut() -> Result<()>) -> Result<f64> {
+    call()?;
+    wait_until_idle(processor_time, std::thread::sleep);
+    let (start, before) = (Instant::now(), processor_time());
+    while start.elapsed() < CHECK_TIME {
+        call()?;
+    }
+    Ok((processor_time().saturating_sub(before)).as_secs_f64() / start.elapsed().as_secs_f64())
+}
+
+/// Whether a call that keeps so many processors busy runs on more than `threads` threads.
+fn exceeds(processors: f64, threads: usize) -> bool {
+    processors > PROCESSOR_TOLERANCE * threads as f64
 }
 
 /// Prepares a case with all functions of the peer libraries, on Tegula's number of threads.
@@ -196,6 +228,13 @@ mod tests {
         let spin = Duration::from_millis(320);
         assert!((spin..=spin + 2 * IDLE_WINDOW).contains(&waited(spin)), "{:?}", waited(spin));
         assert!((SPIN_DOWN_LIMIT / 2..=SPIN_DOWN_LIMIT).contains(&waited(Duration::MAX)), "a thread that never stops");
+    }
+
+    /// Spinning threads count as processors, however many the machine has.
+    #[test]
+    fn peer_on_too_many_threads_is_recognized() {
+        assert!(!exceeds(1.05, 1) && !exceeds(2.19, 2) && !exceeds(0.0, 1));
+        assert!(exceeds(1.9, 1) && exceeds(4.0, 2));
     }
 
     #[test]

@@ -231,6 +231,15 @@ pub struct PeerMeasurement {
     pub other_candidates: Vec<(String, f64)>,
 }
 
+/// A candidate of a CPU library that uses more processors than Tegula's number of threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExcludedPeer {
+    /// The library and the candidate.
+    pub name: String,
+    /// Processors that its calls keep busy.
+    pub processors: f64,
+}
+
 /// Result of [`measure`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchReport {
@@ -254,6 +263,8 @@ pub struct BenchReport {
     pub discarded: usize,
     /// Threads of a CPU product; `None` on other devices.
     pub threads: Option<usize>,
+    /// Candidates of CPU libraries that were not timed.
+    pub excluded: Vec<ExcludedPeer>,
 }
 
 impl BenchReport {
@@ -402,6 +413,7 @@ impl PeerSearch {
             rounds: self.times.rounds,
             discarded: 0,
             threads: None,
+            excluded: Vec::new(),
         }
     }
 }

@@ -184,21 +184,23 @@ the largest error, as for mul --verify; of large results, in a sample of their r
 measured with the same epilogue for f32, f16 and bf16, except SiLU; elsewhere an epilogue has no \
 peer. gelu is the tanh form, PyTorch's approximate='tanh', not its default erf form.
 
-The CPU has one set of inputs, and a sample counts where a loop of multiply-adds runs at full clock \
-rate before and after it; discarded counts the others. --time includes warm-up and discarded \
+The CPU has one set of inputs, and a sample counts where a loop of multiply-adds runs at full \
+clock rate before and after it; discarded counts the others. --time includes warm-up and discarded \
 samples. Libraries have Tegula's number of threads and layouts of A and B; their setup per problem \
-is not timed. Short types are computed by MKL (bf16 and f16 with a C of f32, rounded only to find \
-r; i8 with A shifted to u8 beforehand, exact) and by oneDNN's matmul, i8 and matmul only with the \
-default alpha and beta; no library computes i32. A library without the type is skipped; a row that \
-no library computes has no peer.
+is not timed. A function that keeps more processors busy, by more than 10 %, is not timed. Short \
+types are computed by MKL (bf16 and f16 with a C of f32, rounded only to find r; i8 with A shifted \
+to u8 beforehand, exact) and by oneDNN's matmul, i8 and matmul only with the default alpha and \
+beta; no library computes i32. A library without the type is skipped; a row that no library \
+computes has no peer.
 
-The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and rows. \
-A row has dtype (tf32 for f32 with --accuracy tf32), layout, m, n, k, batch, epilogue, kernel, \
-tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, candidates, \
-ratio, spread, r, peer_r, bound, ok, rows_checked, input_sets, calls, rounds, segments, discarded, \
-threads (of the CPU), others (the libraries' other candidates, each with peer and us), intensity, \
-error, command and gelu_form (tanh, or null without GELU). Times are microseconds per call; missing \
-values are null. --csv has the same columns. Files are replaced atomically after each row.
+The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and \
+rows. A row has dtype (tf32 for f32 with --accuracy tf32), layout, m, n, k, batch, epilogue, \
+kernel, tflops, us, p20_us, p80_us, gbs, peer, peer_tflops, peer_us, peer_p20_us, peer_p80_us, \
+candidates, ratio, spread, r, peer_r, bound, ok, rows_checked, input_sets, calls, rounds, \
+segments, discarded, threads (of the CPU), others (the libraries' other candidates, each with peer \
+and us), excluded (functions on too many threads, each with peer and processors), intensity, \
+error, command and gelu_form (tanh, or null without GELU). Times are microseconds per call; \
+missing values are null. --csv has the same columns. Files are replaced atomically after each row.
 
 Environment: TEGULA_CUBLASLT, TEGULA_MKL, TEGULA_OPENBLAS, TEGULA_BLIS and TEGULA_ONEDNN are paths \
 of the libraries. Exit code 1 also where a row could not be measured or its result is wrong.";

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::mul::scalar;
 use crate::output::Table;
 use crate::progress::{ProgressDisplay, Unit};
-use crate::report::bench::{Figures, Limits, Other, Report, Row, csv, line, title};
+use crate::report::bench::{Excluded, Figures, Limits, Other, Report, Row, csv, line, title};
 use crate::report::{gelu_form, plots};
 use crate::shapes::Shape;
 
@@ -123,6 +123,7 @@ fn figures<T: Element>(case: &Case<T>, report: &BenchReport) -> Figures {
     let (ours, peer) = (&report.ours, report.peer.as_ref());
     let theirs = peer.map(|peer| &peer.measurement);
     let other = |(peer, call): &(String, f64)| Other { peer: peer.clone(), us: micro(*call) };
+    let excluded = |peer: &bench::ExcludedPeer| Excluded { peer: peer.name.clone(), processors: peer.processors };
     let bound = case.bound();
     Figures {
         kernel: report.kernel.clone(),
@@ -152,6 +153,7 @@ fn figures<T: Element>(case: &Case<T>, report: &BenchReport) -> Figures {
         discarded: report.discarded,
         threads: report.threads,
         others: peer.map_or_else(Vec::new, |peer| peer.other_candidates.iter().map(other).collect()),
+        excluded: report.excluded.iter().map(excluded).collect(),
     }
 }
 

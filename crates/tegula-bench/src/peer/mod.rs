@@ -136,10 +136,12 @@ impl PeerLibrary {
     }
 
     /// Sets the number of threads, for products that are prepared afterwards.
+    ///
+    /// Call it after all libraries are open: some bring threads that others use.
     pub fn set_threads(&self, count: usize) {
         match &self.kind {
             Kind::Blas(functions) => functions.threads.set(count),
-            Kind::OneDnn(functions) => functions.threads.set(count),
+            Kind::OneDnn(functions) => functions.set_threads(count),
             // Crates take the number of threads per product.
             #[cfg(feature = "peers")]
             Kind::Crate(_) => {}

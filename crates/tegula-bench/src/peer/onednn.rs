@@ -114,7 +114,7 @@ fn check_status(call: &'static str, status: c_int) -> Result<()> {
 pub struct Functions {
     sgemm: Option<Sgemm>,
     matmul: Option<Matmul>,
-    pub threads: Threads,
+    threads: Threads,
 }
 
 impl Functions {
@@ -139,6 +139,20 @@ impl Functions {
             return Err("it has neither sgemm nor matmul");
         }
         Ok(Functions { sgemm, matmul, threads })
+    }
+
+    /// Sets the number of threads in every OpenMP that the library may use.
+    ///
+    /// It is linked to one, but uses that of MKL if MKL has loaded its own for the whole process.
+    pub fn set_threads(&self, count: usize) {
+        self.threads.set(count);
+        #[cfg(unix)]
+        {
+            let process: Library = libloading::os::unix::Library::this().into();
+            // SAFETY: the type is that of the header of OpenMP.
+            let global = unsafe { symbol(&process, &["omp_set_num_threads"]) };
+            global.map(Threads::Int32).iter().for_each(|threads| threads.set(count));
+        }
     }
 
     /// Calls that compute a product.

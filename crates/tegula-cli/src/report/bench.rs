@@ -121,6 +121,8 @@ pub struct Figures {
     pub threads: Option<usize>,
     /// The slower candidates of the CPU libraries.
     pub others: Vec<Other>,
+    /// Candidates of the CPU libraries that were not timed, since they ran on too many threads.
+    pub excluded: Vec<Excluded>,
 }
 
 /// A slower candidate and its approximate time in microseconds.
@@ -128,6 +130,14 @@ pub struct Figures {
 pub struct Other {
     pub peer: String,
     pub us: f64,
+}
+
+/// A candidate that ran on more threads than it was told to.
+#[derive(Debug, Serialize)]
+pub struct Excluded {
+    pub peer: String,
+    /// Processors that its calls keep busy.
+    pub processors: f64,
 }
 
 impl Report {
@@ -197,8 +207,13 @@ pub fn line(row: &Row) -> String {
     // On the CPU the row names the library and its interface.
     let against = figures.peer.as_ref().filter(|_| figures.threads.is_some());
     let against = against.map_or(String::new(), |peer| format!("  against {peer}"));
+    let excluded = figures
+        .excluded
+        .iter()
+        .map(|Excluded { peer, processors }| format!("  excluded: {peer} (keeps {processors:.1} processors busy)"));
+    let excluded: String = excluded.collect();
     format!(
-        "{product} {:>9} {times:>22} {:>9} {:>6} {spread:>6.3} {:>7} {:>7}  {kernel}{against}{wrong}",
+        "{product} {:>9} {times:>22} {:>9} {:>6} {spread:>6.3} {:>7} {:>7}  {kernel}{against}{excluded}{wrong}",
         short(*tflops),
         or_none(figures.peer_tflops, short),
         or_none(figures.ratio, |ratio| format!("{ratio:.3}")),
@@ -232,7 +247,7 @@ fn error(r: f64) -> String {
 }
 
 /// The names of the figures.
-const FIGURES: [&str; 26] = [
+const FIGURES: [&str; 27] = [
     "kernel",
     "tflops",
     "us",
@@ -259,6 +274,7 @@ const FIGURES: [&str; 26] = [
     "discarded",
     "threads",
     "others",
+    "excluded",
 ];
 
 /// Serializes figures, with null for each name where there are none.
@@ -329,6 +345,7 @@ pub mod tests {
             discarded: 0,
             threads: None,
             others: Vec::new(),
+            excluded: Vec::new(),
         };
         Row {
             dtype: "f32",
@@ -419,12 +436,18 @@ pub mod tests {
             figures.others = vec![Other { peer: "BLIS 0.9.0".into(), us: 300.5 }];
         });
         assert!(line(&row).ends_with("  tiled_f32_32  against MKL 2026.2"), "{}", line(&row));
+        row.figures.iter_mut().for_each(|figures| {
+            figures.excluded = vec![Excluded { peer: "oneDNN 3.2.0 sgemm".into(), processors: 3.98 }];
+        });
+        let excluded = "  against MKL 2026.2  excluded: oneDNN 3.2.0 sgemm (keeps 4.0 processors busy)";
+        assert!(line(&row).ends_with(excluded), "{}", line(&row));
         let mut run = Report { threads: Some(2), driver: None, ..report(vec![row]) };
         assert!(run.heading().starts_with("NVIDIA H200, 2 threads; Tegula"), "{}", run.heading());
         let json: serde_json::Value = serde_json::from_str(&run.json()).unwrap();
         let row = &json["rows"][0];
         assert_eq!((&row["threads"], &row["discarded"]), (&2.into(), &3.into()));
         assert_eq!(row["others"], serde_json::json!([{ "peer": "BLIS 0.9.0", "us": 300.5 }]));
+        assert_eq!(row["excluded"], serde_json::json!([{ "peer": "oneDNN 3.2.0 sgemm", "processors": 3.98 }]));
         assert!(json.get("threads").is_none(), "it belongs to rows");
         assert!(csv(&run).contains(r#",3,2,"[{""peer"":""BLIS 0.9.0"",""us"":300.5}]","#), "{}", csv(&run));
         run.threads = Some(1);
