@@ -16,6 +16,7 @@ macro_rules! for_every_type {
 mod fence;
 mod paths;
 mod random;
+mod threads;
 
 use half::{bf16, f16};
 use tegula_bench::oracle;
