@@ -1,10 +1,10 @@
 """Holds the costs that `tegula check` counts for `examples/cuda` against what Nsight Compute counted.
 
-    python3 examples.py run TEGULA DIRECTORY    # on the GPU; NVRTC as for `check`; writes DIRECTORY/measured.json
-    python3 examples.py table DIRECTORY         # prints the table
+    python3 examples.py run TEGULA DIRECTORY [FILE ...]    # on the GPU; NVRTC as for `check`; adds to DIRECTORY/measured.json
+    python3 examples.py table DIRECTORY                    # prints the table
 
 Every launch of `launches.json` without a mistake runs with `--compare cuda:0`, under `ncu`.
-A cell is one number where both agree, and `ours/theirs` where they do not.
+Atomic operations count as stores. A cell is one number where both agree, and `ours/theirs` where they do not.
 """
 
 import csv
@@ -14,12 +14,15 @@ import pathlib
 import subprocess
 import sys
 
-from join import ASSEMBLED, WRITTEN
+from join import ASSEMBLED, STORES, WRITTEN
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "cuda"
-METRICS = {**WRITTEN, **ASSEMBLED}
+# The metrics that add up to each counter; those of atomic operations on shared memory come with the instructions.
+METRICS = {name: [metric] for name, metric in {**WRITTEN, **ASSEMBLED}.items()}
+for name in ("requests", "sectors"):
+    METRICS[f"global_store_{name}"] += [STORES.format(name).replace("_st", "_" + of) for of in ("red", "atom")]
 HEADINGS = ["load requests", "load sectors", "store requests", "store sectors", "shared loads", "shared stores",
-            "barriers", "conflicts", "differs from the GPU"]
+            "barriers", "conflicts", "results"]
 # What the source page of a report says of one instruction.
 EXECUTED, WAVEFRONTS, IDEAL = "Instructions Executed", "L1 Wavefronts Shared", "L1 Wavefronts Shared Ideal"
 
@@ -31,11 +34,11 @@ def right_launches():
 
 def command(tegula, launch):
     dimensions = lambda name: ",".join(map(str, launch[name]))
-    words = [tegula, "check", str(EXAMPLES / launch["file"]), "--kernel", launch["kernel"], "--json",
+    words = [tegula, "check", str(EXAMPLES / launch["file"]), "--kernel", launch["kernel"],
              "--grid", dimensions("grid"), "--block", dimensions("block"), "--shared", str(launch["shared"])]
     for argument in launch["args"]:
         words += ["--arg", argument]
-    return [*words, "--compare", "cuda:0"]
+    return words
 
 
 def page(report, name, *options):
@@ -47,12 +50,12 @@ def page(report, name, *options):
 
 def measure(words, report):
     """What ncu counts of the kernel that a command runs: the metrics, and each access of shared memory or barrier."""
-    metrics = ",".join(METRICS.values())
+    metrics = ",".join(sum(METRICS.values(), []))
     subprocess.run(["ncu", "--clock-control", "none", "--metrics", metrics, "--section", "SourceCounters", "-f",
                     "-o", report, *words], check=True, capture_output=True, text=True)
     names, _units, *rows = page(f"{report}.ncu-rep", "raw")
-    measured = {name: sum(int(float(row[names.index(metric)].replace(",", ""))) for row in rows)
-                for name, metric in METRICS.items()}
+    measured = {name: sum(int(float(row[names.index(metric)].replace(",", ""))) for row in rows for metric in metrics)
+                for name, metrics in METRICS.items()}
     instructions, names = [], None
     for row in page(f"{report}.ncu-rep", "source", "--print-source", "sass"):
         if "Source" in row and EXECUTED in row:
@@ -67,23 +70,25 @@ def measure(words, report):
     return {**measured, "instructions": instructions}
 
 
-def run(tegula, directory):
-    directory = pathlib.Path(directory)
-    results = []
+def run(tegula, directory, *files):
+    file = pathlib.Path(directory) / "measured.json"
+    results = json.loads(file.read_text()) if file.exists() else []
     for launch in right_launches():
+        if files and launch["file"] not in files:
+            continue
         words = command(tegula, launch)
-        ours = subprocess.run(words, capture_output=True, text=True)
-        result = {"launch": launch, "exit": ours.returncode, "errors": ours.stderr}
-        try:
-            result["ours"] = json.loads(ours.stdout)
-            result["theirs"] = measure(words, "/tmp/example")
-        except (ValueError, subprocess.CalledProcessError) as error:
-            result["failed"] = f"{error}\n{getattr(error, 'stderr', '')}\n{getattr(error, 'stdout', '')}"
-        for text in ("lines", "output", "improvements"):
-            result.get("ours", {}).pop(text, None)
-        results.append(result)
-        print(launch["file"], launch["kernel"], result.get("failed", "measured"), flush=True)
-        (directory / "measured.json").write_text(json.dumps(results))
+        ours = json.loads(subprocess.run([*words, "--json"], check=True, capture_output=True, text=True).stdout)
+        counters = {name: ours["counters"][name] for name in (*METRICS, "barriers", "shared_bank_conflicts")}
+        # Without --json: on a GPU, what a kernel prints would come between.
+        words += ["--compare", "cuda:0"]
+        compared = subprocess.run(words, capture_output=True, text=True)
+        lines = compared.stdout.splitlines()
+        start = next((at for at, line in enumerate(lines) if line.startswith("compared with")), len(lines))
+        result = {"launch": launch, "counters": counters, "exit": compared.returncode,
+                  "compared": lines[start:], "errors": compared.stderr, "gpu": measure(words, "/tmp/example")}
+        results = [other for other in results if other["launch"] != launch] + [result]
+        print(launch["file"], launch["kernel"], compared.returncode, flush=True)
+        file.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def table(directory):
@@ -92,17 +97,17 @@ def table(directory):
     print("| kernel | grid | block | " + " | ".join(HEADINGS) + " |")
     print("|---" * (3 + len(HEADINGS)) + "|")
     for result in results:
-        launch, counters, theirs = result["launch"], result["ours"]["counters"], result["theirs"]
-        instructions = theirs["instructions"]
-        pairs = [(counters[name], theirs[name]) for name in METRICS]
+        launch, counters, gpu = result["launch"], result["counters"], result["gpu"]
+        instructions = gpu["instructions"]
+        gpu["shared_store_wavefronts"] += sum(i["wavefronts"] for i in instructions if i["operation"] == "ATOMS")
+        pairs = [(counters[name], gpu[name]) for name in METRICS]
         pairs.append((counters["barriers"], sum(i["executed"] for i in instructions if i["operation"] == "BAR")))
         excess = sum(i["wavefronts"] - i["ideal"] for i in instructions if i["operation"] in ("LDS", "STS", "ATOMS"))
         pairs.append((counters["shared_bank_conflicts"], excess))
         cells += len(pairs)
         differ += sum(ours != other for ours, other in pairs)
         texts = [str(ours) if ours == other else f"**{ours}/{other}**" for ours, other in pairs]
-        compared = result["ours"]["compared"] or {}
-        texts.append(" ".join(f"{name} {value}" for name, value in compared.items()) if compared else "")
+        texts.append("equal" if result["exit"] == 0 else "**differ**")
         sizes = ["×".join(map(str, launch[name])) for name in ("grid", "block")]
         print("| " + " | ".join([f"`{launch['kernel']}`", *sizes, *texts]) + " |")
     print(f"\n{cells} numbers, {differ} of them differ.")
