@@ -479,6 +479,9 @@ pub struct BenchArgs {
     /// Write one JSON object to this file, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
+    /// Keep the rows that the file of --json holds already, and measure the others
+    #[arg(long, requires = "json")]
+    pub resume: bool,
     /// Write the rows to this file, or - for standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub csv: Option<PathBuf>,
@@ -508,6 +511,9 @@ impl BenchArgs {
             files.iter().filter(|(_, path)| is_standard(path.as_ref())).map(|(flag, _)| *flag).collect();
         if let [one, other, ..] = standard.as_slice() {
             return Err(both_standard(one, other));
+        }
+        if self.resume && is_standard(self.json.as_ref()) {
+            return Err(Failure::Usage("--resume needs a file of earlier rows, and --json is standard output".into()));
         }
         self.products.check()
     }

@@ -1,11 +1,14 @@
 //! `tegula bench`: times products against a peer library in the same run, and saves each result.
 
+mod resume;
+
 use tegula::Device;
 use tegula::element::{Element, with_operand_type};
 use tegula_bench::{self as bench, BenchReport, Case, Peer, Settings, limits};
 use tegula_files::ReportFile;
 use tegula_kernels::plan::{Plan, Recipe};
 
+use self::resume::EarlierRows;
 use crate::args::{BenchArgs, PeerName, ProductCase};
 use crate::doctor;
 use crate::failure::{Failure, Result};
@@ -46,11 +49,18 @@ pub fn run(args: &BenchArgs, progress: &ProgressDisplay) -> Result<()> {
         limits: if files.any() { Some(device_limits(&device, progress)?) } else { None },
         rows: Vec::new(),
     };
+    let earlier = match &args.json {
+        Some(path) if args.resume => {
+            let commands = all.iter().map(|product| args.row_command(&device.name(), product)).collect();
+            EarlierRows::read(path, &report, &commands)?
+        }
+        _ => EarlierRows::default(),
+    };
     let table = if files.take_standard_output() { Table::StandardError(progress) } else { Table::StandardOutput };
     table.line(&format!("{}\n{}", report.heading(), title()))?;
     for (i, product) in all.iter().enumerate() {
         let measuring = progress.phase(&format!("{} of {}: {product}", i + 1, all.len()), Unit::Rows, 0);
-        let row = product.row(args, &device, &peer)?;
+        let row = product.row(args, &device, &peer, &earlier)?;
         drop(measuring);
         tracing::info!(command = row.command, "measured");
         table.line(&line(&row))?;
@@ -76,31 +86,27 @@ fn products(args: &BenchArgs) -> Result<Vec<ProductCase>> {
 
 impl ProductCase {
     /// Measures the product. An error is recorded in the row, and the run continues.
-    fn row(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
+    fn row(&self, args: &BenchArgs, device: &Device, peer: &Peer, earlier: &EarlierRows) -> Result<Row> {
         with_operand_type!(
             self.ty,
-            T => self.row_of::<T>(args, device, peer),
+            T => self.row_of::<T>(args, device, peer, earlier),
             ty => Err(tegula::Error::no_kernels(ty).into())
         )
     }
 
-    fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer) -> Result<Row> {
+    fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer, earlier: &EarlierRows) -> Result<Row> {
         let Shape { m, n, k, batch } = self.shape;
         let (alpha, beta) = (scalar::<T>("--alpha", args.alpha)?, scalar::<T>("--beta", args.beta)?);
         let (transposed, accuracy, epilogue) = (self.layout.transposed(), self.accuracy, args.epilogue);
         let case = Case::<T> { m, n, k, batch, transposed, alpha, beta, accuracy, epilogue };
-        let report = self.plan(args).and_then(|plan| {
-            let batch_invariant = args.batch_invariant;
-            bench::measure(
-                device,
-                &case,
-                &Settings { seed: args.seed, seconds: args.time, plan, batch_invariant },
-                peer,
-            )
-        });
+        let measure = || {
+            let (seed, seconds, batch_invariant) = (args.seed, args.time, args.batch_invariant);
+            let settings = Settings { seed, seconds, plan: self.plan(args)?, batch_invariant };
+            bench::measure(device, &case, &settings, peer).map(|report| figures(&case, &report))
+        };
         let command = args.row_command(&device.name(), self);
-        let (figures, error) = match report {
-            Ok(report) => (Some(figures(&case, &report)), None),
+        let (figures, error) = match earlier.get(&command).map_or_else(measure, Ok) {
+            Ok(figures) => (Some(figures), None),
             Err(error) => (None, Some(error.to_string())),
         };
         let dtype = self.dtype();

@@ -156,6 +156,46 @@ fn row_command_measures_that_row() {
 }
 
 #[test]
+fn resume_measures_only_the_missing_rows() {
+    let place = TestDir::new();
+    let line = |sizes: &str| format!("bench --m {sizes} --n 5 --k 7 --device cpu --time 0 --json r.json");
+    place.done(&(line("3,4") + " --resume"));
+    let mut report = place.json("r.json");
+    // Times that no run measures, and a row that failed.
+    report["rows"][0]["us"] = 123456789.0.into();
+    report["rows"][1]["kernel"] = Value::Null;
+    fs::write(place.path("r.json"), report.to_string()).unwrap();
+    place.done(&(line("3,4,6") + " --resume"));
+    let report = place.json("r.json");
+    let rows = report["rows"].as_array().unwrap();
+    let micros: Vec<_> = rows.iter().map(|row| row["us"].as_f64().unwrap()).collect();
+    assert_eq!((micros.len(), micros[0]), (3, 123456789.0), "the first row is kept");
+    assert!(rows[1]["kernel"].is_string() && micros[1] < 1e8 && micros[2] < 1e8, "the others are measured: {report}");
+    assert!(!report["command"].as_str().unwrap().contains("resume"));
+    place.done(&line("3,4,6"));
+    assert_ne!(place.json("r.json")["rows"][0]["us"], 123456789.0, "without --resume all are measured");
+}
+
+#[test]
+fn resume_refuses_what_it_would_lose_or_mix() {
+    let place = TestDir::new();
+    let line = "bench --m 3,4 --n 5 --k 7 --device cpu --time 0 --json r.json";
+    place.done(line);
+    let kept = fs::read_to_string(place.path("r.json")).unwrap();
+    let fewer = "bench --m 3 --n 5 --k 7 --device cpu --time 0 --json r.json --resume";
+    assert!(place.fails(fewer, 1, false).contains("--resume: r.json: it has a row that this run would not measure"));
+    assert_eq!(fs::read_to_string(place.path("r.json")).unwrap(), kept);
+    let mut other = place.json("r.json");
+    other["machine"] = "an abacus".into();
+    for (text, says) in [(other.to_string(), "its machine is an abacus"), (kept[..99].into(), "not a report of bench")]
+    {
+        fs::write(place.path("r.json"), &text).unwrap();
+        assert!(place.fails(&format!("{line} --resume"), 1, false).contains(says));
+        assert_eq!(fs::read_to_string(place.path("r.json")).unwrap(), text);
+    }
+}
+
+#[test]
 fn invalid_options_are_refused_before_measuring() {
     let place = TestDir::new();
     fs::write(place.path("bad.txt"), "1 2 3\n4 5\n").unwrap();
@@ -192,6 +232,8 @@ fn invalid_options_are_refused_before_measuring() {
         ("bench --m 4 --device cpu --threads 123456789", 1, "--threads 123456789: the maximum is"),
         ("bench --m 4 --device cpu --vs mkl,abacus", 2, "abacus"),
         ("bench --m 4 --device cpu --vs mkl,cublaslt", 2, "--vs cublaslt excludes other peers"),
+        ("bench --m 4 --device cpu --resume", 2, "--json"),
+        ("bench --m 4 --device cpu --json - --resume", 2, "--resume needs a file"),
         ("bench --m 4 --device cpu --vs none,mkl", 2, "--vs none excludes other peers"),
     ] {
         let said = place.fails(line, code, false);

@@ -1,6 +1,6 @@
 //! The report of `tegula bench`, as a table, JSON and CSV.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tegula::epilogue::Epilogue;
 
 use super::text;
@@ -79,7 +79,7 @@ pub struct Row {
 }
 
 /// Figures of a row. Times are microseconds per call; a value that is not finite is null.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Figures {
     pub kernel: String,
     pub tflops: f64,
@@ -103,6 +103,7 @@ pub struct Figures {
     /// The noise floor: Tegula against itself in the same run.
     pub spread: f64,
     /// The largest error; null where no number measures it, such as for an inexact integer.
+    #[serde(deserialize_with = "or_nan")]
     pub r: f64,
     pub peer_r: Option<f64>,
     /// The limit of r.
@@ -126,7 +127,7 @@ pub struct Figures {
 }
 
 /// A slower candidate and its approximate time in microseconds.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Other {
     pub peer: String,
     pub us: f64,
@@ -283,6 +284,11 @@ fn or_nulls<S: Serializer>(figures: &Option<Figures>, serializer: S) -> Result<S
         Some(figures) => figures.serialize(serializer),
         None => serializer.collect_map(FIGURES.map(|name| (name, ()))),
     }
+}
+
+/// Deserializes a number, null as NaN.
+fn or_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 /// The rows as comma-separated values, with the names of the JSON object.
