@@ -32,7 +32,7 @@ struct EarlierRow {
 }
 
 impl EarlierRows {
-    /// The rows in a file; none if there is no file.
+    /// The rows in a file; none if it does not exist.
     ///
     /// Fails if the file cannot be read, if it was measured elsewhere, and if it has a row that is
     /// not in `commands`: this run replaces the file, and would lose the row.
