@@ -134,7 +134,7 @@ pub struct Other {
 }
 
 /// A candidate that ran on more threads than it was told to.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Excluded {
     pub peer: String,
     /// Processors that its calls keep busy.
