@@ -64,15 +64,16 @@ const FORBIDDEN: [(&str, &[&str], &[&str]); 8] = [
 /// Files and directories that may contain unsafe code.
 ///
 /// These are calls of the driver and of NVRTC, launches of foreign kernels, vectorized kernels,
-/// host memory behind a view, and views of other crates' matrices. A view is not a slice: elements
-/// between its own may be borrowed elsewhere.
-const UNSAFE: [&str; 12] = [
+/// host memory behind a view, views of other crates' matrices, and a handler of forks. A view is
+/// not a slice: elements between its own may be borrowed elsewhere.
+const UNSAFE: [&str; 13] = [
     "tegula/cuda",
     "tegula-bench/cublaslt",
     "tegula-bench/peer",
     "tegula/tune/graph_timer",
     "tegula-cpu",
     "tegula-core/convert",
+    "tegula-core/fork",
     "tegula-core/lanes",
     "tegula-core/matrix/view",
     "tegula-cli/check_file/compare",

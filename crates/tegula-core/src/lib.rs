@@ -9,6 +9,8 @@ pub mod diagnostic;
 pub mod element;
 pub mod epilogue;
 pub mod error;
+#[allow(unsafe_code)]
+mod fork;
 pub mod host;
 #[allow(unsafe_code)]
 pub mod lanes;

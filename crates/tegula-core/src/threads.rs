@@ -13,6 +13,8 @@ use std::thread;
 use rayon::prelude::*;
 use rayon::{ThreadBuilder, ThreadPoolBuilder};
 
+use crate::fork;
+
 /// Bytes that must remain free when a thread starts, so that the work itself has memory.
 const RESERVE: usize = 32 << 20;
 
@@ -35,10 +37,7 @@ pub const VARIABLES: [&str; 3] = ["TEGULA_NUM_THREADS", "RAYON_NUM_THREADS", "OM
 /// pool.
 pub fn count() -> usize {
     static GLOBAL: OnceLock<usize> = OnceLock::new();
-    /// The process of the first call, whose threads these are.
-    static PROCESS: OnceLock<u32> = OnceLock::new();
-    let process = std::process::id();
-    if *PROCESS.get_or_init(|| process) != process {
+    if fork::is_fork() {
         return 1;
     }
     match rayon::current_thread_index() {
