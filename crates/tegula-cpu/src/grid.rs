@@ -3,29 +3,27 @@
 //! A block of C is split into macro tiles, a grid of rows and columns, and threads claim tiles. The
 //! model predicts the time of a grid in cycles of a core: of micro-kernels with their partial
 //! micro-tiles, of reading A and B from the shared cache, of packing, of starting and joining
-//! threads, and of waiting for the last tile. Its constants are rough: grids that matter differ by
+//! threads, and of waiting for the last tile. Its constants are fitted to the times of all grids of
+//! 56 products on 16 cores (`benchmarks/NOTES.md`). They are rough: grids that matter differ by
 //! more than they do.
 //!
 //! No grid affects the bits of the result.
 
-/// Cycles to start a job and to join it: between a few thousand for spinning workers, and a hundred
-/// thousand for workers parked in a virtual machine. On 16 virtual Sapphire Rapids cores one thread
-/// takes 29 µs for 128³ in f32, and four take 33 to 37 µs.
-const START: usize = if cfg!(miri) { 0 } else { 48_000 };
+/// Cycles to start a job and to join it, with workers that spin. Where they are parked, the caller
+/// does not wait for those that come late, and takes about as long as alone.
+const START: usize = if cfg!(miri) { 0 } else { 8000 };
 /// The part that each thread adds.
-const START_PER_THREAD: usize = if cfg!(miri) { 0 } else { 4000 };
-/// Cycles of a barrier between packing and multiplying.
-const BARRIER: usize = 1500;
-/// The part of it that each thread adds.
-const BARRIER_PER_THREAD: usize = 100;
-/// Bytes per cycle that a core reads from the cache that cores share.
+const START_PER_THREAD: usize = if cfg!(miri) { 0 } else { 2000 };
+/// Cycles that each thread adds to a barrier between packing and multiplying.
+const BARRIER_PER_THREAD: usize = 1000;
+/// Bytes per cycle that a core reads from the caches of other cores.
 const SHARED_BYTES: usize = 8;
 /// Bytes per cycle that a core packs.
-const PACKED_BYTES: usize = 4;
+const PACKED_BYTES: usize = 6;
 /// Cycles of a micro-tile besides its multiplications.
 const TILE_OVERHEAD: usize = 40;
 /// A thread waits for this part of a tile at the end of a phase: cores differ in speed.
-const UNEVEN: usize = 8;
+const UNEVEN: usize = 3;
 /// Tiles per thread that are tried.
 const TILES_PER_THREAD: [usize; 4] = [1, 2, 4, 8];
 
@@ -72,6 +70,11 @@ impl Grid {
         let (mut best, mut time) = (alone, problem.cycles(&alone));
         let mut threads = problem.threads;
         while threads > 1 {
+            // The search takes as long as a small product.
+            if problem.least_cycles(threads) >= time {
+                threads = fewer(threads);
+                continue;
+            }
             let (grid, cycles) = problem.best_with(threads, min_cols);
             // Fewer threads only save time while the work is small.
             if best.threads > threads && cycles > time {
@@ -80,10 +83,15 @@ impl Grid {
             if cycles < time {
                 (best, time) = (grid, cycles);
             }
-            threads = threads.div_ceil(2).min(threads - 1);
+            threads = fewer(threads);
         }
         best
     }
+}
+
+/// The next smaller number of threads that is tried.
+fn fewer(threads: usize) -> usize {
+    threads.div_ceil(2).min(threads - 1)
 }
 
 impl GridProblem {
@@ -126,6 +134,13 @@ impl GridProblem {
         self.units()[1].div_ceil((self.l2 / 2 / unit.max(1)).max(1))
     }
 
+    /// A lower bound of the predicted time of any grid for several threads.
+    fn least_cycles(&self, threads: usize) -> usize {
+        let [row_units, col_units] = self.units();
+        let multiplications = row_units.saturating_mul(self.micro_panel(col_units * self.col_unit));
+        (multiplications / threads).saturating_add(START + START_PER_THREAD * threads)
+    }
+
     /// The predicted time of a grid.
     fn cycles(&self, grid: &Grid) -> usize {
         let [.., k] = self.sizes;
@@ -136,14 +151,16 @@ impl GridProblem {
         let pack = cols.saturating_mul(bytes) / PACKED_BYTES;
         let mut tile = row_units.saturating_mul(self.micro_panel(cols));
         if threads > 1 {
-            tile += (row_units * self.tile[0] + cols).saturating_mul(bytes) / SHARED_BYTES;
+            // B that a thread packs for itself is in its own cache.
+            let shared_cols = if self.pack_b && !shared_b { 0 } else { cols };
+            tile += (row_units * self.tile[0] + shared_cols).saturating_mul(bytes) / SHARED_BYTES;
         }
         if self.pack_b && !shared_b {
             tile += pack;
         }
         let mut cycles = tile.saturating_mul((row_tiles * col_tiles).div_ceil(threads));
         if shared_b {
-            cycles += pack * col_tiles / threads + BARRIER + BARRIER_PER_THREAD * threads;
+            cycles += pack * col_tiles / threads + BARRIER_PER_THREAD * threads;
         }
         if threads > 1 {
             cycles += tile / UNEVEN + START + START_PER_THREAD * threads;
@@ -196,8 +213,8 @@ mod tests {
     #[test]
     fn small_products_use_few_threads() {
         assert_eq!(choose([64; 3], 16).threads, 1);
-        assert_eq!(choose([128; 3], 16).threads, 1);
-        assert!(choose([256; 3], 16).threads >= 4, "{:?}", choose([256; 3], 16));
+        assert!((2..16).contains(&choose([96; 3], 16).threads), "{:?}", choose([96; 3], 16));
+        assert_eq!(choose([256; 3], 16).threads, 16);
         assert_eq!(choose([4096; 3], 1), Grid { threads: 1, tiles: [1, 4], shared_b: false });
     }
 
@@ -207,6 +224,30 @@ mod tests {
         assert!(rows >= 16 && cols <= 2, "{rows}×{cols}");
         let Grid { tiles: [rows, cols], .. } = choose([40, 4096, 4096], 16);
         assert!(rows <= 2 && cols >= 8, "{rows}×{cols}");
+    }
+
+    /// A thread packs its own columns where few macro tiles need them. Threads share panels where
+    /// each is read by many.
+    #[test]
+    fn panels_are_shared_where_many_tiles_read_them() {
+        let amx = GridProblem { tile: [32; 2], col_unit: 32, kc: 128, rate: 256, ..F32 };
+        for problem in [GridProblem { sizes: [100, 1000, 1008], ..amx }, GridProblem { sizes: [40, 4096, 4096], ..F32 }]
+        {
+            assert!(!Grid::choose(&problem).shared_b, "{problem:?}");
+        }
+        assert!(choose([4096, 64, 4096], 16).shared_b);
+    }
+
+    /// The bound that ends a search early never hides a better grid.
+    #[test]
+    fn no_grid_is_predicted_to_be_faster_than_the_bound() {
+        for size in [[128; 3], [100, 1000, 1008], [1, 1, 1], [9, 4000, 3], [7000, 17, 5], [2048; 3]] {
+            for threads in [2, 3, 16, 64] {
+                let problem = GridProblem { sizes: size, threads, ..F32 };
+                let (grid, cycles) = problem.best_with(threads, problem.min_col_tiles());
+                assert!(problem.least_cycles(threads) <= cycles, "{size:?} {grid:?}");
+            }
+        }
     }
 
     /// More tiles than units would be empty; wider ones would not fit the L2 cache.
