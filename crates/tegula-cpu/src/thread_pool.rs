@@ -50,6 +50,7 @@ pub fn parallel_phases(
     let threads = threads.min((0..phases).map(&chunks).max().unwrap_or(0));
     // With one thread rayon is not used, and its pool may not exist.
     if threads < 2 || workers == 0 {
+        let _active = rayon::current_thread_index().is_none().then(|| Active::add(|_| 1));
         return (0..phases).for_each(|phase| (0..chunks(phase)).for_each(|chunk| work(0, phase, chunk)));
     }
     let mut job = Job::new(threads, phases, &chunks, &work);
@@ -62,8 +63,8 @@ pub fn parallel_phases(
             job.claims(0).for_each(|(phase, chunk)| work(0, phase, chunk));
         });
     }
-    let helpers = job.recruit(workers);
-    let published = job.publish(helpers);
+    let active = job.recruit(workers);
+    let published = job.publish(active);
     job.claims(0).for_each(|(phase, chunk)| work(0, phase, chunk));
     drop(published);
     if let Some(panic) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -86,7 +87,30 @@ pub fn available() -> usize {
 }
 
 /// Threads that run jobs: their callers, and the workers to which they were published.
+///
+/// Callers that work alone count as well: with 16 callers on 16 processors, no job takes workers.
 static ACTIVE: AtomicUsize = AtomicUsize::new(0);
+
+/// A part of [`ACTIVE`], taken off when dropped.
+struct Active(usize);
+
+impl Active {
+    /// Adds the number that a function returns for the number of active threads.
+    fn add(number: impl Fn(usize) -> usize) -> Active {
+        let mut added = 0;
+        _ = ACTIVE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
+            added = number(active);
+            Some(active + added)
+        });
+        Active(added)
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        ACTIVE.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
 
 /// The chunks of the current phase that one thread prefers.
 #[repr(align(64))]
@@ -173,28 +197,25 @@ impl<'a> Job<'a> {
         !self.failed.load(Ordering::Relaxed)
     }
 
-    /// Reserves free workers, of the first `workers`. Returns how many there should be.
-    fn recruit(&mut self, workers: usize) -> usize {
-        let (workers, mut helpers) = (workers.min(MAX_WORKERS), 0);
+    /// Reserves free workers, of the first `workers`. Counts them as active, and the caller.
+    fn recruit(&mut self, workers: usize) -> Active {
+        let (workers, wanted) = (workers.min(MAX_WORKERS), self.recruit_count);
         // With the threads of other jobs there are at most as many as the pool has.
-        _ = ACTIVE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |active| {
-            helpers = self.recruit_count.min(workers.saturating_sub(active));
-            Some(active + 1 + helpers)
-        });
+        let active = Active::add(|active| 1 + wanted.min(workers.saturating_sub(active)));
         self.recruit_count = 0;
         for (index, worker) in WORKERS.iter().enumerate().take(workers) {
-            if self.recruit_count < helpers && worker.reserve(index) {
+            if self.recruit_count < active.0 - 1 && worker.reserve(index) {
                 self.recruits[self.recruit_count] = index as u8;
                 self.recruit_count += 1;
             }
         }
         self.pending = AtomicUsize::new(self.recruit_count);
-        helpers
+        active
     }
 
     /// Publishes the job to its recruits, and wakes some of those that are parked.
-    fn publish(&self, helpers: usize) -> JobGuard<'_, 'a> {
-        let guard = JobGuard { job: self, active: 1 + helpers };
+    fn publish(&self, active: Active) -> JobGuard<'_, 'a> {
+        let guard = JobGuard { job: self, _active: active };
         for (i, worker) in self.recruits().enumerate() {
             worker.publish(self, i + 1);
         }
@@ -280,8 +301,8 @@ impl Drop for Claims<'_, '_> {
 /// have taken it.
 struct JobGuard<'a, 'b> {
     job: &'a Job<'b>,
-    /// Threads that the job has added to `ACTIVE`.
-    active: usize,
+    /// The threads of the job, until it has ended.
+    _active: Active,
 }
 
 impl Drop for JobGuard<'_, '_> {
@@ -289,7 +310,6 @@ impl Drop for JobGuard<'_, '_> {
         let withdrawn = self.job.recruits().filter(|worker| worker.withdraw(self.job)).count();
         self.job.pending.fetch_sub(withdrawn, Ordering::Relaxed);
         spin_until(|| self.job.pending.load(Ordering::Acquire) == 0);
-        ACTIVE.fetch_sub(self.active, Ordering::Relaxed);
     }
 }
 
@@ -539,6 +559,15 @@ mod tests {
         let work = |worker, _, _| _ = count.fetch_add(1 + 100 * worker, Ordering::Relaxed);
         parallel_phases(4, 0, 3, |_| 5, work);
         assert_eq!(count.into_inner(), 15);
+    }
+
+    /// Otherwise as many callers as processors would wake workers for one another's products.
+    #[test]
+    fn callers_that_work_alone_use_a_thread_of_the_pool() {
+        let others = threads::count().saturating_sub(1).max(1);
+        for (threads, workers) in [(1, TEST_WORKERS), (3, 0), (3, TEST_WORKERS)] {
+            parallel_phases(threads, workers, 1, |_| 3, |_, _, _| assert!(available() <= others));
+        }
     }
 
     #[test]

@@ -117,3 +117,65 @@ fn bits_of_random_products_are_independent_of_the_number_of_threads() {
     let shared = problems.iter().filter(|problem| problem.threads_used(64) > 1).count();
     assert!(2 * shared > problems.len(), "threads share only {shared} of {} problems", problems.len());
 }
+
+/// Problems with the bits of their products on one thread.
+fn few_problems() -> Vec<(Problem, Vec<u64>)> {
+    let (isas, random) = (instruction_sets(), &mut Random(13));
+    let problem = |_| {
+        let problem = Problem::random(random, &isas);
+        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let bits = alone.install(|| problem.bits());
+        (problem, bits)
+    };
+    (0..12).map(problem).collect()
+}
+
+/// Runs `work` on a thread of its own; fails if it hangs.
+fn must_end(work: impl FnOnce() + Send + 'static) {
+    let (sender, done) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        work();
+        _ = sender.send(());
+    });
+    // Seconds at most; a thread that panicked has dropped its sender.
+    let waited = done.recv_timeout(std::time::Duration::from_secs(300));
+    assert!(waited != Err(std::sync::mpsc::RecvTimeoutError::Timeout), "products hang");
+    thread.join().unwrap();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn products_of_16_callers_at_once_are_those_of_one() {
+    must_end(|| {
+        let (problems, start) = (few_problems(), std::sync::Barrier::new(16));
+        std::thread::scope(|scope| {
+            for caller in 0..16 {
+                let (problems, start) = (&problems, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for i in 0..problems.len() {
+                        let (problem, alone) = &problems[(caller + i) % problems.len()];
+                        assert!(problem.bits() == *alone, "caller {caller}: {:?}", problem.sizes);
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// Jobs of a pool compute products, which share its threads.
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn products_in_rayon_jobs_end_and_are_those_of_one_thread() {
+    must_end(|| {
+        let problems = few_problems();
+        for threads in [1, 2, 4, 16] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let check = |job: usize| {
+                let (problem, alone) = &problems[job % problems.len()];
+                assert!(problem.bits() == *alone, "job {job} on {threads} threads: {:?}", problem.sizes);
+            };
+            pool.scope(|scope| (0..32).for_each(|job| scope.spawn(move |_| check(job))));
+        }
+    });
+}
