@@ -296,8 +296,11 @@ pub(crate) fn input_operands<'a, T: Element>(
         let (a, b, c) = (a.shape(), b.shape(), c.shape());
         return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
     }
-    for (name, input) in [("A", a), ("B", b)] {
-        refuse_overlap(name, device_range(input)?, device_range(c)?)?;
+    let output = device_range(c)?;
+    if output.is_some() {
+        for (name, input) in [("A", a), ("B", b)] {
+            refuse_overlap(name, device_range(input)?, output)?;
+        }
     }
     a = a.broadcast(Shape { batches: expected.batches, ..a.shape() })?;
     b = b.broadcast(Shape { batches: expected.batches, ..b.shape() })?;

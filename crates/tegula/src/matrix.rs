@@ -186,13 +186,12 @@ impl<T: Scalar> Matrix<T> {
 
     /// A read-only view.
     pub fn view(&self) -> View<'_, T> {
-        View::strided(&self.data, self.layout()).expect("the data is as long as the shape says")
+        View::row_major(&self.data, self.shape).expect("the data is as long as the shape says")
     }
 
     /// A mutable view.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
-        let layout = self.layout();
-        ViewMut::strided(&mut self.data, layout).expect("the data is as long as the shape says")
+        ViewMut::row_major(&mut self.data, self.shape).expect("the data is as long as the shape says")
     }
 
     #[track_caller]

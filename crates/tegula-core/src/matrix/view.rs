@@ -83,9 +83,18 @@ impl<'a, T: Scalar> View<'a, T> {
     /// # Errors
     /// [`Error::Layout`] where the slice has another length.
     pub fn new(slice: &'a [T], rows: usize, cols: usize) -> Result<Self> {
-        let shape = Shape::new(rows, cols);
+        Self::row_major(slice, Shape::new(rows, cols))
+    }
+
+    /// Creates a view of a slice as row-major matrices, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where the slice has another length, [`Error::Shape`] where the number of
+    /// elements cannot be addressed.
+    pub fn row_major(slice: &'a [T], shape: Shape) -> Result<Self> {
         exact_len(shape, slice.len())?;
-        Self::strided(slice, Layout::row_major(shape)?)
+        // The layout names each element of the slice once, so it needs no other check.
+        Ok(Self::over(slice, Layout::row_major(shape)?))
     }
 
     /// Creates a view of a slice with an arbitrary layout.
@@ -248,9 +257,18 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     /// # Errors
     /// [`Error::Layout`] where the slice has another length.
     pub fn new(slice: &'a mut [T], rows: usize, cols: usize) -> Result<Self> {
-        let shape = Shape::new(rows, cols);
+        Self::row_major(slice, Shape::new(rows, cols))
+    }
+
+    /// Creates a mutable view of a slice as row-major matrices, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where the slice has another length, [`Error::Shape`] where the number of
+    /// elements cannot be addressed.
+    pub fn row_major(slice: &'a mut [T], shape: Shape) -> Result<Self> {
         exact_len(shape, slice.len())?;
-        Self::strided(slice, Layout::row_major(shape)?)
+        // The layout names each element of the slice once, so it needs no other check.
+        Ok(Self::over(slice, Layout::row_major(shape)?))
     }
 
     /// Creates a mutable view of a slice with an arbitrary layout without overlaps.
@@ -501,6 +519,26 @@ mod tests {
         let mut all = vec![-1; view.shape().len().unwrap()];
         view.copy_to_slice(0, &mut all).unwrap();
         all
+    }
+
+    /// Row-major views skip the checks of arbitrary layouts, which must accept them.
+    #[test]
+    fn row_major_views_name_each_element_of_their_slice_once() {
+        for [batches, rows, cols] in [[1, 3, 4], [2, 3, 2], [12, 1, 1], [1, 1, 12], [0, 5, 7], [1, 0, usize::MAX]] {
+            let shape = Shape { batches, rows, cols };
+            let len = shape.len().unwrap();
+            let mut data = [0f32; 13];
+            let layout = ViewMut::row_major(&mut data[..len], shape).unwrap().layout();
+            assert_eq!(View::row_major(&data[..len], shape).unwrap().layout(), layout);
+            layout.check(len).unwrap();
+            layout.check_distinct().unwrap();
+            for other in [len + 1, len.wrapping_sub(1)].into_iter().filter(|&other| other < 14) {
+                assert!(View::row_major(&data[..other], shape).is_err(), "{shape} of {other} elements");
+                assert!(ViewMut::row_major(&mut data[..other], shape).is_err(), "{shape} of {other} elements");
+            }
+        }
+        let huge = Shape { batches: usize::MAX, rows: 2, cols: 2 };
+        assert!(matches!(View::<f32>::row_major(&[], huge), Err(Error::Shape(_))));
     }
 
     #[test]
