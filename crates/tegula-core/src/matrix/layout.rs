@@ -33,10 +33,15 @@ impl Layout {
     /// [`Error::Shape`] where the elements cannot be addressed.
     pub fn row_major(shape: Shape) -> Result<Self> {
         shape.len()?;
+        Ok(Self::row_major_addressable(shape))
+    }
+
+    /// The contiguous row-major layout of a shape whose elements can be addressed.
+    pub(super) fn row_major_addressable(shape: Shape) -> Self {
         // An empty matrix can have huge extents on its other axes; its strides are not used.
         let stride = |x: Option<usize>| x.and_then(|x| isize::try_from(x).ok()).unwrap_or(0);
         let batch = stride(shape.rows.checked_mul(shape.cols));
-        Ok(Layout { shape, offset: 0, strides: [batch, stride(Some(shape.cols)), 1] })
+        Layout { shape, offset: 0, strides: [batch, stride(Some(shape.cols)), 1] }
     }
 
     /// The layout with rows and columns swapped.

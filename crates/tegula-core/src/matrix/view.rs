@@ -94,7 +94,7 @@ impl<'a, T: Scalar> View<'a, T> {
     pub fn row_major(slice: &'a [T], shape: Shape) -> Result<Self> {
         exact_len(shape, slice.len())?;
         // The layout names each element of the slice once, so it needs no other check.
-        Ok(Self::over(slice, Layout::row_major(shape)?))
+        Ok(Self::over(slice, Layout::row_major_addressable(shape)))
     }
 
     /// Creates a view of a slice with an arbitrary layout.
@@ -268,7 +268,7 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     pub fn row_major(slice: &'a mut [T], shape: Shape) -> Result<Self> {
         exact_len(shape, slice.len())?;
         // The layout names each element of the slice once, so it needs no other check.
-        Ok(Self::over(slice, Layout::row_major(shape)?))
+        Ok(Self::over(slice, Layout::row_major_addressable(shape)))
     }
 
     /// Creates a mutable view of a slice with an arbitrary layout without overlaps.
