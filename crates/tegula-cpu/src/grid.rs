@@ -231,8 +231,9 @@ mod tests {
     #[test]
     fn panels_are_shared_where_many_tiles_read_them() {
         let amx = GridProblem { tile: [32; 2], col_unit: 32, kc: 128, rate: 256, ..F32 };
-        for problem in [GridProblem { sizes: [100, 1000, 1008], ..amx }, GridProblem { sizes: [40, 4096, 4096], ..F32 }]
-        {
+        let cases = [(amx, [100, 1000, 1008]), (amx, [512, 512, 256]), (F32, [40, 4096, 4096]), (F32, [512; 3])];
+        for (problem, sizes) in cases {
+            let problem = GridProblem { sizes, ..problem };
             assert!(!Grid::choose(&problem).shared_b, "{problem:?}");
         }
         assert!(choose([4096, 64, 4096], 16).shared_b);
