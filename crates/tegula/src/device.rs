@@ -103,7 +103,8 @@ impl Device {
     /// Uses this tuning table instead of the [tuning cache](crate::cache) of `tegula tune`.
     ///
     /// With an empty table (`TuningTable::default()`) the cost model chooses every kernel. Another
-    /// kernel may add in another order, so results can differ in their last bits.
+    /// kernel may add in another order, so results can differ in their last bits. Ends
+    /// [`autotune`](Self::autotune).
     #[must_use]
     pub fn with_tuning(self, table: TuningTable) -> Self {
         Device(self.0, Tuning::Table(Arc::new(table)))
@@ -122,7 +123,10 @@ impl Device {
     /// batch-invariant and grouped ones. A product that meets the search of another thread is
     /// measured at a later run. Where a search fails, for example for a lack of memory,
     /// that is logged; the cost model chooses, and the problem is not measured again. A `budget` of
-    /// zero measures nothing.
+    /// zero measures nothing. Replaces the table of [`with_tuning`](Self::with_tuning).
+    ///
+    /// The driver assembles a kernel at its first use on a machine, in a tenth of a second or more,
+    /// and half of the budget goes to that: at first few kernels are compared, later more.
     ///
     /// Another kernel may add in another order, so results can differ in their last bits from run
     /// to run, as measured times do.

@@ -40,6 +40,10 @@ pub(crate) fn autotune<T: Element>(device: &Device, problem: &Problem, product: 
         return;
     }
     match search(gpu, budget, product) {
+        Ok(report) if report.problem != *problem => {
+            tracing::error!(?problem, measured = ?report.problem, "another problem was measured; please report this");
+            entries.record(*problem, None);
+        }
         Ok(TuneReport { fastest, model_choice, timed, .. }) => {
             let (recipe, seconds) = (fastest.recipe.name(), fastest.seconds);
             tracing::info!(?problem, recipe, seconds, instead_of = model_choice.seconds, timed = timed.len(), "tuned");

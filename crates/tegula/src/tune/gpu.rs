@@ -1,11 +1,8 @@
 //! The search for the fastest kernel of a product on a GPU.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use tegula_core::epilogue::Epilogue;
-use tegula_core::threads;
 use tegula_kernels::plan::{Operands, Plan, Recipe, TuningTable, choose, legal};
 
 use super::graph_timer::GraphTimer;
@@ -77,28 +74,25 @@ pub fn tune<T: Element>(
     Err(wrong.unwrap_or_else(|| Error::Launch { kernel: model_choice.name(), why: "it was not timed".into() }))
 }
 
-/// Loads the kernels of a shortlist, by several threads and in its order, while there is time.
+/// Loads the kernels of a shortlist, in its order, while there is time.
 ///
-/// The driver assembles a new kernel for a tenth of a second or more. Recipes whose kernels are not
-/// loaded are removed.
+/// The driver assembles a new kernel for a tenth of a second or more, one after the other whatever
+/// the number of threads that ask. Recipes whose kernels are not loaded are removed.
 ///
 /// # Errors
 /// Errors of the first recipe.
-fn load(gpu: &Gpu, shortlist: &mut Vec<Recipe>, operands: &Operands, has_time: impl Fn() -> bool + Sync) -> Result<()> {
-    let (next, loaded) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    threads::for_each(threads::count().min(shortlist.len()), |_| {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(recipe) = shortlist.get(index).filter(|_| index == 0 || has_time()) else { return Ok(()) };
-            match gpu.load_kernels(recipe, operands) {
-                Ok(()) => loaded.lock().unwrap_or_else(PoisonError::into_inner).push(index),
-                Err(error) if index == 0 => return Err(error),
-                Err(error) => tracing::debug!(recipe = recipe.name(), %error, "candidate failed"),
-            }
+fn load(gpu: &Gpu, shortlist: &mut Vec<Recipe>, operands: &Operands, has_time: impl Fn() -> bool) -> Result<()> {
+    let mut loaded = Vec::new();
+    for recipe in &*shortlist {
+        if !loaded.is_empty() && !has_time() {
+            break;
         }
-    })?;
-    let mut loaded = loaded.into_inner().unwrap_or_else(PoisonError::into_inner);
-    loaded.sort_unstable();
-    *shortlist = loaded.into_iter().map(|index| shortlist[index]).collect();
+        match gpu.load_kernels(recipe, operands) {
+            Ok(()) => loaded.push(*recipe),
+            Err(error) if loaded.is_empty() => return Err(error),
+            Err(error) => tracing::debug!(recipe = recipe.name(), %error, "candidate failed"),
+        }
+    }
+    *shortlist = loaded;
     Ok(())
 }

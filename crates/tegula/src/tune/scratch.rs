@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::matrix::{Layout, Matrix, Memory, Shape, View};
 
 /// Maximum length of the block in elements, a prime.
-const BLOCK: usize = 262_139;
+pub(super) const BLOCK: usize = 262_139;
 
 /// The layout of an operand within memory of `len` elements that is aligned as an allocation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
