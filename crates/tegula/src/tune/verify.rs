@@ -76,9 +76,9 @@ impl Bounds {
     fn of<T: Element>(accuracy: Accuracy, k: usize) -> Bounds {
         let unit = |ty: Type| ty.float_format().map_or(0.0, |format| format.unit_roundoff());
         let [output, accumulator] = [<T::Out as Scalar>::TYPE, <T::Acc as Scalar>::TYPE].map(unit);
-        // Each product adds an error of up to a unit of a partial sum, of which none exceeds 4√k, or
-        // 16√k where the elements of a long k repeat. Tensor Cores truncate, by up to two units, but
-        // only once for many products.
+        // Each product adds an error of up to a unit of a partial sum, of which none exceeds 4√k,
+        // or 16√k where the elements of a long k repeat. Tensor Cores truncate, by up to two units,
+        // but only once for many products.
         let largest = if k > BLOCK { 16.0 } else { 4.0 };
         let sums = largest * (k as f64 + 8.0) * accumulator;
         // Two operands, rounded to 11 bits of significand.
