@@ -1,5 +1,7 @@
 //! `tegula doctor`: examines the CPU, memory, driver, GPUs and cache, and computes a product.
 
+mod processors;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,6 +13,7 @@ use tegula::{Accuracy, Result};
 use tegula_core::threads;
 use tegula_cpu::{self as cpu, Isa};
 
+use self::processors::Processors;
 use crate::args::DeviceChoice;
 use crate::engine::{self, Done, Operands};
 use crate::progress::ProgressDisplay;
@@ -78,12 +81,14 @@ fn system() -> Option<System> {
 fn processor(system: Option<&System>) -> Cpu {
     let model = system.and_then(|system| system.cpus().first()).map(|cpu| cpu.brand().trim().to_owned());
     let kernels = engine::cpu_kernels();
-    let (threads, limited_by) = thread_limit(system.map_or(0, |system| system.cpus().len()));
+    let allowed = Processors::of_this_process();
+    let (threads, limited_by) = thread_limit(system.map_or(0, |system| system.cpus().len()), allowed.as_ref());
     Cpu {
         model: model.filter(|model| !model.is_empty()),
         cores: System::physical_core_count().ok(),
         threads,
         limited_by,
+        topology: allowed.and_then(|allowed| allowed.note()),
         features: cpu::features().into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect(),
         advice: forced(env::var_os("TEGULA_CPU"), kernels.as_ref().err()),
         kernels: kernels.unwrap_or_default(),
@@ -91,11 +96,12 @@ fn processor(system: Option<&System>) -> Cpu {
 }
 
 /// The threads of products, and what leaves fewer than `processors`.
-fn thread_limit(processors: usize) -> (usize, Option<&'static str>) {
+fn thread_limit(processors: usize, allowed: Option<&Processors>) -> (usize, Option<&'static str>) {
     let usable = std::thread::available_parallelism().map_or(1, usize::from);
-    match threads::environment_limit() {
-        Some((variable, limit)) if limit < usable => (limit, Some(variable)),
-        _ => (usable, (usable < processors).then_some("the affinity mask or the quota of the control group")),
+    match (threads::environment_limit(), allowed) {
+        (Some((variable, limit)), _) if limit < usable => (limit, Some(variable)),
+        (_, Some(allowed)) if usable < allowed.count => (usable, Some("the CPU quota of the control group")),
+        _ => (usable, (usable < processors).then_some("the affinity mask")),
     }
 }
 

@@ -288,6 +288,42 @@ fn doctor_reports_cache_and_variables() {
     assert_eq!(here["ready"], !here["gpus"].as_array().unwrap().is_empty());
 }
 
+/// A quota of one processor leaves one thread. Needs permission to create a control group.
+#[test]
+#[cfg(target_os = "linux")]
+fn doctor_reports_the_quota_of_the_control_group() {
+    use std::path::Path;
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let name = format!("tegula-test-{}", std::process::id());
+    let [v2, v1] = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"].map(|root| Path::new(root).join(&name));
+    // Only a root that is a control group itself makes a directory one.
+    let group = [(v2, "cpu.max", "100000 100000"), (v1, "cpu.cfs_quota_us", "100000")].into_iter().find(
+        |(group, file, quota)| {
+            let created = std::fs::create_dir(group).is_ok();
+            let limited = created && group.join(file).exists() && std::fs::write(group.join(file), quota).is_ok();
+            if created && !limited {
+                std::fs::remove_dir(group).unwrap();
+            }
+            limited
+        },
+    );
+    let Some((group, ..)) = group.filter(|_| processors > 1) else {
+        println!("skipped: no permission to create a control group, or one processor");
+        return;
+    };
+    let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$1\" doctor --json";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(&group).arg(env!("CARGO_BIN_EXE_tegula"));
+    for variable in ["TEGULA_NUM_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS"] {
+        command.env_remove(variable);
+    }
+    let output = command.output().unwrap();
+    std::fs::remove_dir(&group).unwrap();
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["cpu"]["threads"], 1, "{object}");
+    assert_eq!(object["cpu"]["limited_by"], "the CPU quota of the control group", "{object}");
+}
+
 /// Each script has a line that identifies its shell and program.
 #[test]
 fn shell_completions() {

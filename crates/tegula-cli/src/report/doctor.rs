@@ -43,6 +43,8 @@ pub struct Cpu {
     pub threads: usize,
     /// What leaves it fewer threads than the machine has logical processors.
     pub limited_by: Option<&'static str>,
+    /// SMT siblings and efficiency cores among the processors of this process, if any.
+    pub topology: Option<String>,
     pub features: Vec<&'static str>,
     /// The micro-kernel of each element type.
     pub kernels: Vec<String>,
@@ -206,7 +208,8 @@ impl fmt::Display for Cpu {
         }
         let features = if self.features.is_empty() { "no vector features".into() } else { self.features.join(" ") };
         let limited_by = self.limited_by.map_or(String::new(), |what| format!(" (limited by {what})"));
-        write!(f, ", {} for this process{limited_by}; {features}", count(self.threads as u64, "thread"))
+        let topology = self.topology.as_ref().map_or(String::new(), |topology| format!("; {topology}"));
+        write!(f, ", {} for this process{limited_by}{topology}; {features}", count(self.threads as u64, "thread"))
     }
 }
 
@@ -259,6 +262,7 @@ mod tests {
                 cores: Some(8),
                 threads: 1,
                 limited_by: Some("OMP_NUM_THREADS"),
+                topology: Some("8 processors on 4 cores (SMT)".into()),
                 features: vec!["avx2", "fma"],
                 kernels: vec!["avx2 f64 4x12".into(), "avx2 f32 6x16".into()],
                 advice,
@@ -292,7 +296,7 @@ mod tests {
         print(&mut out, &doctor()).unwrap();
         let expected = "\
 tegula   1.2.3 for linux x86_64, features: cuda
-cpu      A Processor, 8 cores, 1 thread for this process (limited by OMP_NUM_THREADS); avx2 fma
+cpu      A Processor, 8 cores, 1 thread for this process (limited by OMP_NUM_THREADS); 8 processors on 4 cores (SMT); avx2 fma
          avx2 f64 4x12, avx2 f32 6x16
          → do this
 memory   1.5 of 2.0 GiB available
