@@ -26,7 +26,7 @@ def joined(paths):
         for row in run["rows"]:
             rows[tuple(row[key] for key in ("dtype", "layout", "batch", "m", "n", "k", "threads"))] = row
     whole = {"machine": runs[0]["machine"].split(",")[0]}
-    whole["peers"] = sorted({peer for run in runs for peer in run["peer"].split(", ")})
+    whole["peers"] = sorted({peer for run in runs if run["peer"] for peer in run["peer"].split(", ")})
     whole["runs"] = [{key: run[key] for key in ("version", "seed", "command")} for run in runs]
     whole["rows"] = list(rows.values())
     return whole
@@ -80,7 +80,8 @@ def main():
     out, *paths = sys.argv[1:]
     whole = joined(paths)
     Path(f"{out}.json").write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
-    Path(f"{out}.svg").write_text(drawn(whole))
+    if whole["peers"]:
+        Path(f"{out}.svg").write_text(drawn(whole))
     of_peers = [row for row in whole["rows"] if row["ratio"]]
     for count in sorted({row["threads"] for row in of_peers}):
         rows = [row for row in of_peers if row["threads"] == count]
