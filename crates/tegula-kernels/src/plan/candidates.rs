@@ -20,7 +20,7 @@ const MIN_STREAM_K_STEPS: usize = 32;
 /// Register kernels of 4-byte types: block, warp, thread, `[stages, slices, blocks]`, and the
 /// measured `[full, alone, copies, fixed]` (`benchmarks/cost/refit.py`). `blocks` is the occupancy
 /// by registers or shared memory, whichever is less.
-const REGISTER: [Measured; 16] = [
+const REGISTER: [Measured; 14] = [
     of([128, 128, 8], [64, 64], [8, 16], [4, 1, 2], [0.857, 0.822, 0.92, 7.17]),
     of([128, 256, 8], [64, 64], [8, 16], [4, 1, 1], [0.883, 0.883, 0.72, 9.95]),
     of([128, 64, 16], [64, 32], [8, 8], [3, 1, 3], [0.890, 0.808, 1.03, 3.32]),
@@ -35,9 +35,6 @@ const REGISTER: [Measured; 16] = [
     of([64, 64, 16], [32, 32], [8, 4], [4, 1, 4], [0.809, 0.662, 0.82, 0.84]),
     of([64, 64, 32], [32, 64], [8, 8], [3, 4, 1], [0.794, 0.794, 0.76, 1.48]),
     of([64, 64, 8], [32, 32], [8, 4], [4, 1, 4], [0.792, 0.626, 0.55, 0.71]),
-    // For few rows: bound by memory, so their numbers are estimates.
-    of([16, 128, 32], [16, 32], [4, 4], [4, 1, 2], [0.600, 0.450, 0.60, 0.90]),
-    of([8, 128, 32], [8, 64], [4, 4], [4, 1, 3], [0.500, 0.300, 0.60, 0.90]),
 ];
 
 /// f64 kernels on Tensor Cores: as above, with the instruction.
@@ -216,11 +213,7 @@ fn legalized(tile: Measured, operands: [OperandLayout; 2]) -> Option<Measured> {
             if !aligned_16 && matches!(blocking.block, [64, 128, 16] | [32, 128, 16]) {
                 blocking.blocks = blocking.blocks.min(2);
             }
-            let spills = match blocking.block {
-                [8, ..] => true,
-                _ => blocking.slices > 1 && blocking.thread == [8, 16],
-            };
-            (aligned_16 || !spills).then_some(Measured { blocking, ..tile })
+            (aligned_16 || blocking.slices == 1 || blocking.thread != [8, 16]).then_some(Measured { blocking, ..tile })
         }
         MathInstruction::Limbs => Some(tile),
         MathInstruction::Dmma(mma) => dmma(mma, tile, operands),
