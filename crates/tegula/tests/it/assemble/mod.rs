@@ -178,3 +178,32 @@ fn kernels_assemble_without_spills_and_warnings() {
         );
     }
 }
+
+#[test]
+fn wrong_entries_of_the_lock_are_found() {
+    let Some(ptxas) = tool("ptxas") else { return println!("skipped: without an assembler") };
+    let (all, version) = (Source::all(), version(&ptxas));
+    let source = &all[0];
+    let assembly = |lock| Assembly { ptxas: Some(ptxas.clone()), lock, filter: String::new(), sample: Some(0) };
+    let assemble = |lock| assembly(lock).assemble_source(0, source);
+    let (mut right, mut wrong_count) = (Lock::empty(&version), Lock::empty(&version));
+    for (text, resources) in assemble(Lock::empty(&version)).expect("the kernel assembles") {
+        right.insert(text, resources);
+    }
+    // A count that the assembler does not give.
+    for (text, resources) in assemble(Lock::empty(&version)).expect("the kernel assembles") {
+        let more = resources.map(|counts| Resources { registers: counts.registers + 1, ..counts });
+        wrong_count.insert(text, more);
+    }
+    let why = assemble(wrong_count).err().unwrap_or_default();
+    assert!(why.contains("assembled.lock has"), "{why}");
+    // Keys of another assembler: no result is taken from them, and they are out of date.
+    let mut wrong_key = Lock::empty("another");
+    for job in source.jobs("").expect("the kernel is printed") {
+        let counts = right.get(&right.text_of(&job));
+        assert!(counts.is_some() && wrong_key.get(&right.text_of(&job)).is_none());
+        wrong_key.insert(wrong_key.text_of(&job), counts);
+        assert!(wrong_key.get(&right.text_of(&job)).is_none());
+    }
+    assert!(!right.differences(&wrong_key).is_empty());
+}
