@@ -134,7 +134,8 @@ fn fail_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
     });
 }
 
-/// [`fail_every_call`] for a scenario that repeats calls: of `density` calls at most one succeeds.
+/// [`fail_every_call`] for a scenario that repeats calls many times: the failing call's number grows
+/// by 4 and a `density`-th of itself, in the full run too.
 fn fail_many_calls(name: &str, density: c_long, gpus: &[[c_int; 2]], scenario: Scenario) {
     in_child(name, || {
         let next = |n| n + 4 + n / density;
@@ -486,6 +487,11 @@ fn autotune_measures_a_problem_once_and_not_under_capture() {
         let other = autotuned(&gpu.with_stream(gpu.context().new_stream().unwrap()).unwrap());
         gpu.capture(|| captured.run(&other).map(|count| calls = count)).unwrap();
         assert!(calls < 10 * alone, "{calls} calls");
+        // On a stream that the capture does not include: it is measured, and the capture goes on.
+        let unrelated = Gpu::open(0).unwrap();
+        let (device, mut beside) = (autotuned(&unrelated), NewProduct::new(&unrelated).unwrap());
+        gpu.capture(|| beside.run(&device).map(|count| calls = count)).unwrap();
+        assert!(calls > 100 * alone, "{calls} calls");
         let mut invariant = NewProduct::new(&gpu).unwrap();
         let NewProduct { a, b, c } = &mut invariant;
         Gemm::new(a.view(), b.view(), c.view_mut()).batch_invariant().on(&device).run().unwrap();

@@ -71,6 +71,7 @@ const NEEDED: &[&str] = &[
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
     "cuTensorMapEncodeTiled",
+    "cuThreadExchangeStreamCaptureMode",
 ];
 
 /// Opens and initializes the driver, once per process.

@@ -95,15 +95,6 @@ impl Gpu {
         Ok(Gpu { stream, ..self.clone() })
     }
 
-    /// A handle of this context with a stream, staging buffers and workspaces of its own.
-    ///
-    /// # Errors
-    /// Errors of the driver.
-    pub(crate) fn independent(&self) -> Result<Self> {
-        let stream = self.context().new_stream().named("cuStreamCreate")?;
-        Self::new(self.context().clone(), stream)
-    }
-
     /// Properties of this GPU.
     pub fn info(&self) -> &DeviceInfo {
         &self.state.info

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode, CUstreamCaptureStatus};
 use cudarc::driver::{CudaGraph, CudaStream};
 
 use super::driver::{Named, bind_to_release};
@@ -91,6 +91,31 @@ impl Gpu {
     pub(super) fn refuse_capture(&self, what: impl FnOnce() -> String) -> Result<()> {
         if self.is_capturing()? { Err(Error::Capture { why: what() }) } else { Ok(()) }
     }
+}
+
+/// While it lives, this thread may allocate and load modules although streams are captured that its
+/// work does not use: by this thread, or by another one in global mode. Otherwise the driver would
+/// refuse that and invalidate these captures.
+pub(crate) struct BesideCaptures(CUstreamCaptureMode);
+
+impl BesideCaptures {
+    pub(crate) fn begin() -> Result<Self> {
+        exchange_capture_mode(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).map(BesideCaptures)
+    }
+}
+
+impl Drop for BesideCaptures {
+    fn drop(&mut self) {
+        // Where this fails, as `begin` did not, the context is lost.
+        let _ = exchange_capture_mode(self.0);
+    }
+}
+
+/// Sets the capture mode of this thread; returns the one before.
+fn exchange_capture_mode(mut mode: CUstreamCaptureMode) -> Result<CUstreamCaptureMode> {
+    // SAFETY: the driver is loaded, since there is a GPU, and reads and writes one mode.
+    unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) }.result().named("cuThreadExchangeStreamCaptureMode")?;
+    Ok(mode)
 }
 
 fn is_capturing(stream: &CudaStream) -> Result<bool> {

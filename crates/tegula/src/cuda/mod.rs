@@ -47,6 +47,7 @@ pub use external_memory::{Borrowed, BorrowedMut};
 pub use foreign::{ForeignLaunch, ForeignParam};
 pub use function::{Attributes, Function, LoadSource};
 pub use gpu::Gpu;
+pub(crate) use graph::BesideCaptures;
 pub use graph::Graph;
 pub use launch::Param;
 pub use memory::{Buffer, DeviceMatrix};

@@ -9,7 +9,7 @@ use super::gpu::tune;
 use super::scratch::ScratchLayout;
 use super::search::{TuneEffort, TuneReport};
 use crate::cache::{self, TuningCache};
-use crate::cuda::Gpu;
+use crate::cuda::{BesideCaptures, Gpu};
 use crate::device::Device;
 use crate::element::{Element, Scalar};
 use crate::error::Result;
@@ -49,7 +49,12 @@ pub(crate) fn autotune<T: Element>(device: &Device, problem: &Problem, product: 
             tracing::info!(?problem, recipe, seconds, instead_of = model_choice.seconds, timed = timed.len(), "tuned");
             let entry = TunedEntry { recipe, microseconds: 1e6 * seconds };
             entries.record(*problem, Some(entry.clone()));
-            let kept = TuningCache::open(cache::key(gpu.info())).and_then(|(cache, _)| cache.keep(*problem, entry));
+            let kept = TuningCache::open(cache::key(gpu.info())).and_then(|(cache, warning)| {
+                if let Some(warning) = warning {
+                    tracing::warn!("{warning}");
+                }
+                cache.keep(*problem, entry)
+            });
             if let Err(error) = kept {
                 tracing::warn!(%error, "the tuned entry is lost when the program ends");
             }
@@ -79,13 +84,14 @@ fn on_gpu<T: Scalar>(view: View<'_, T>) -> Option<DeviceMemory<'_>> {
     }
 }
 
-/// Searches on matrices like those of the product, and on another stream: other threads may use
-/// that of the device.
+/// Searches on matrices like those of the product, and by another handle: other threads may use the
+/// stream of this one.
 fn search<T: Element>(gpu: &Gpu, budget: Duration, product: &Gemm<'_, T>) -> Result<TuneReport> {
     let operands =
         [ScratchLayout::of(product.a)?, ScratchLayout::of(product.b)?, ScratchLayout::of(product.c.as_view())?];
+    let _beside = BesideCaptures::begin()?;
     // Work before the product would slow down the first kernels.
     gpu.synchronize()?;
     let effort = TuneEffort { seconds: budget.as_secs_f64(), ..TuneEffort::default() };
-    tune::<T>(&gpu.independent()?, operands, product.accuracy, &effort)
+    tune::<T>(&Gpu::open(gpu.ordinal())?, operands, product.accuracy, &effort)
 }

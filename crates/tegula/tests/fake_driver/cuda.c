@@ -18,7 +18,7 @@
 typedef int CUresult;
 typedef unsigned long long Address;
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_STATE = 401, CAPTURE_UNSUPPORTED = 900 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_STATE = 401, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901 };
 
 enum Kind { MEMORY, PINNED, STREAM, EVENT, GRAPH, EXEC, MODULE, CONTEXT, KINDS };
 static const char *const KIND_NAMES[KINDS] = {"device memory", "page-locked memory", "stream", "event", "graph",
@@ -29,6 +29,7 @@ typedef struct Object {
     enum Kind kind;
     int live;
     int capturing;
+    int mode;
     char *memory;
     size_t bytes;
     struct Object *next;
@@ -43,6 +44,12 @@ static char failed[64];
 static Object *primary;
 static int primary_users;
 static __thread Object *current;
+
+/* Stream captures in progress: those in global mode, those of this thread that are not relaxed, and
+ * whether a call that they forbid has invalidated them. */
+enum { GLOBAL = 0, THREAD_LOCAL = 1, RELAXED = 2 };
+static int global_captures, invalidated;
+static __thread int own_captures, capture_mode = GLOBAL;
 
 static void misuse(const char *call, const char *what, ...) {
     va_list list;
@@ -139,6 +146,8 @@ void fake_cuda_start(long n, int code, int persistent, int capability, int memor
     primary = NULL;
     primary_users = 0;
     current = NULL;
+    global_captures = own_captures = invalidated = 0;
+    capture_mode = GLOBAL;
     /* Released objects are no longer used. */
     for (Object **at = &objects; *at;) {
         Object *object = *at;
@@ -247,11 +256,13 @@ CUresult cuStreamIsCapturing(void *stream, int *status) {
     return SUCCESS;
 }
 CUresult cuStreamBeginCapture_v2(void *stream, int mode) {
-    (void)mode;
     ENTER;
     Object *object = known(__func__, stream, STREAM);
     if (object->capturing) return ILLEGAL_STATE;
     object->capturing = 1;
+    object->mode = mode;
+    global_captures += mode == GLOBAL;
+    own_captures += mode != RELAXED;
     return SUCCESS;
 }
 CUresult cuStreamEndCapture(void *stream, void **graph) {
@@ -259,9 +270,22 @@ CUresult cuStreamEndCapture(void *stream, void **graph) {
     Object *object = known(__func__, stream, STREAM);
     if (!object->capturing) return ILLEGAL_STATE;
     object->capturing = 0;
+    global_captures -= object->mode == GLOBAL;
+    own_captures -= object->mode != RELAXED;
     *graph = NULL;
+    if (object->mode != RELAXED && invalidated) {
+        invalidated = 0;
+        return CAPTURE_INVALIDATED;
+    }
     if (code == SUCCESS) *graph = make(GRAPH, 0);
     return code;
+}
+CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+    ENTER;
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return SUCCESS;
 }
 
 CUresult cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags) {
@@ -300,7 +324,15 @@ static void free_memory(const char *call, Address address) {
     if (object->memory != (char *)(uintptr_t)address) misuse(call, "%llx is within an allocation", address);
     release(object);
 }
-CUresult cuMemAlloc_v2(Address *address, size_t bytes) { ENTER_WITH_CONTEXT; return allocate(address, bytes); }
+/* A call that may wait for other work: stream captures forbid it, and it invalidates them. */
+#define ENTER_UNLESS_CAPTURED                                                                              \
+    ENTER_WITH_CONTEXT;                                                                                    \
+    if (capture_mode != RELAXED && (own_captures || (capture_mode == GLOBAL && global_captures))) {        \
+        invalidated = 1;                                                                                   \
+        return CAPTURE_UNSUPPORTED;                                                                        \
+    }
+
+CUresult cuMemAlloc_v2(Address *address, size_t bytes) { ENTER_UNLESS_CAPTURED; return allocate(address, bytes); }
 CUresult cuMemAllocAsync(Address *address, size_t bytes, void *stream) {
     ENTER_WITH_CONTEXT;
     stream_of(__func__, stream);
@@ -320,7 +352,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 }
 CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
     (void)flags;
-    ENTER_WITH_CONTEXT;
+    ENTER_UNLESS_CAPTURED;
     *memory = make(PINNED, bytes)->memory;
     return *memory ? SUCCESS : OUT_OF_MEMORY;
 }
@@ -361,7 +393,7 @@ CUresult cuMemsetD32Async(Address to, uint32_t value, size_t count, void *stream
 
 CUresult cuModuleLoadDataEx(void **module, const void *text, unsigned count, int *options, void **values) {
     (void)count, (void)options, (void)values;
-    ENTER_WITH_CONTEXT;
+    ENTER_UNLESS_CAPTURED;
     if (!strstr(text, ".visible .entry")) misuse(__func__, "no entry in the text");
     *module = make(MODULE, 256);
     return SUCCESS;
