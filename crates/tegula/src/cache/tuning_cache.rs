@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tegula_kernels::plan::{Problem, TunedEntry, TuningKey};
+use tegula_kernels::plan::{Problem, TunedEntry, TuningKey, TuningTable, TuningTableError};
 
 use super::{VARIABLE, file, read};
 
@@ -18,7 +18,7 @@ pub struct TuningCache {
     path: PathBuf,
 }
 
-/// A tuning cache that cannot be written.
+/// A tuning cache that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuningCacheError {
@@ -33,6 +33,14 @@ pub enum TuningCacheError {
         /// The error.
         error: io::Error,
     },
+    /// The file of tuned entries cannot be read, and is left alone.
+    #[error("{}: cannot be read: {why}; set {VARIABLE} to another directory", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        why: String,
+    },
     /// A file in it cannot be written.
     #[error("{}: cannot be written: {error}; set {VARIABLE} to another directory", .path.display())]
     File {
@@ -45,10 +53,10 @@ pub enum TuningCacheError {
 
 impl TuningCache {
     /// Opens the file of a key in the cache [directory](super::directory()), which is created if
-    /// missing. Also returns a warning for an unusable file, which will be replaced.
+    /// missing. Also returns a warning for a stale or corrupt file, which will be replaced.
     ///
     /// # Errors
-    /// [`TuningCacheError`] where it cannot be written.
+    /// [`TuningCacheError`] where it cannot be read or written.
     pub fn open(key: TuningKey) -> Result<(TuningCache, Option<String>), TuningCacheError> {
         TuningCache::at(file(&key).ok_or(TuningCacheError::NoDirectory)?, key)
     }
@@ -62,9 +70,22 @@ impl TuningCache {
         }
         let cache = TuningCache { key, path };
         cache.open_beside("lock")?;
-        let unusable = read(&cache.path, &cache.key).err();
-        let warning = unusable.map(|why| format!("{} {why}; it will be replaced", cache.path.display()));
+        let warning = cache.entries()?.err();
+        let warning = warning.map(|why| format!("{} {why}; it will be replaced", cache.path.display()));
         Ok((cache, warning))
+    }
+
+    /// The entries of the file, or why it is stale or corrupt.
+    ///
+    /// # Errors
+    /// [`TuningCacheError::Unreadable`]: its entries may be intact.
+    fn entries(&self) -> Result<Result<TuningTable, TuningTableError>, TuningCacheError> {
+        match read(&self.path, &self.key) {
+            Err(TuningTableError::Unreadable(why)) => {
+                Err(TuningCacheError::Unreadable { path: self.path.clone(), why })
+            }
+            found => Ok(found),
+        }
     }
 
     /// Adds an entry to those in the file.
@@ -73,8 +94,8 @@ impl TuningCache {
     /// [`TuningCacheError`]; the file is unchanged then.
     pub fn keep(&self, problem: Problem, entry: TunedEntry) -> Result<(), TuningCacheError> {
         let _locked = self.lock()?;
-        // Entries of an unusable file are dropped.
-        let mut all = read(&self.path, &self.key).unwrap_or_default();
+        // Entries of a stale or corrupt file are dropped.
+        let mut all = self.entries()?.unwrap_or_default();
         all.insert(problem, entry);
         // The lock makes this temporary file ours; one that an ended program left is overwritten.
         let (path, mut temporary) = self.open_beside("new")?;
@@ -122,7 +143,6 @@ impl TuningCache {
 #[cfg(test)]
 mod tests {
     use tegula::element::Type;
-    use tegula_kernels::plan::TuningTable;
 
     use super::*;
 
@@ -275,6 +295,24 @@ mod tests {
         assert!(why.starts_with("/proc/tegula: cannot be created: "), "{why}");
         let why = TuningCache::at("/proc/self/winners.json".into(), key()).unwrap_err().to_string();
         assert!(why.contains("cannot be written"), "{why}");
+    }
+
+    /// A loop of links stands for a file that cannot be opened for the moment, also for root.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn unreadable_file_is_not_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("winners.json");
+        let (cache, _) = TuningCache::at(path.clone(), key()).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        for why in [cache.keep(problem(1), entry("a")).unwrap_err(), TuningCache::at(path.clone(), key()).unwrap_err()]
+        {
+            assert!(
+                matches!(why, TuningCacheError::Unreadable { .. }) && why.to_string().lines().count() == 1,
+                "{why}"
+            );
+        }
+        assert!(fs::symlink_metadata(&path).unwrap().is_symlink(), "it is left alone");
     }
 
     #[cfg(target_os = "linux")]
