@@ -58,14 +58,23 @@ pub fn run(args: &BenchArgs, progress: &ProgressDisplay) -> Result<()> {
     };
     let table = if files.take_standard_output() { Table::StandardError(progress) } else { Table::StandardOutput };
     table.line(&format!("{}\n{}", report.heading(), title()))?;
-    for (i, product) in all.iter().enumerate() {
-        let measuring = progress.phase(&format!("{} of {}: {product}", i + 1, all.len()), Unit::Rows, 0);
+    // Kept rows come first, and the file is not replaced before it has them all.
+    let is_kept = |&i: &usize| earlier.has(&args.row_command(&device.name(), &all[i]));
+    let (kept, missing): (Vec<usize>, Vec<usize>) = (0..all.len()).partition(is_kept);
+    let order = [kept.as_slice(), &missing].concat();
+    for (done, &i) in order.iter().enumerate() {
+        let product = &all[i];
+        let measuring = progress.phase(&format!("{} of {}: {product}", done + 1, all.len()), Unit::Rows, 0);
         let row = product.row(args, &device, &peer, &earlier)?;
         drop(measuring);
         tracing::info!(command = row.command, "measured");
         table.line(&line(&row))?;
-        report.rows.push(row);
-        files.keep(&report, i + 1 == all.len())?;
+        // In the report, rows are in the order of the products.
+        let before = order[..done].iter().filter(|&&other| other < i).count();
+        report.rows.insert(before, row);
+        if done + 1 >= kept.len() {
+            files.keep(&report, done + 1 == all.len())?;
+        }
     }
     report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
 }

@@ -176,6 +176,27 @@ fn resume_measures_only_the_missing_rows() {
     assert_ne!(place.json("r.json")["rows"][0]["us"], 123456789.0, "without --resume all are measured");
 }
 
+/// The run is killed while it measures the failed row, which would take a minute.
+#[test]
+fn resume_keeps_rows_behind_a_failed_one_when_killed() {
+    let place = TestDir::new();
+    let line = |time| format!("bench --m 3,4,6 --n 5 --k 7 --device cpu --time {time} --json r.json --resume");
+    place.done(&line(0));
+    let mut report = place.json("r.json");
+    report["rows"][1]["kernel"] = Value::Null;
+    let before = report.to_string().replace("--time 0", "--time 60");
+    fs::write(place.path("r.json"), &before).unwrap();
+    let mut child = place.command(&line(60)).stdout(Stdio::null()).spawn().unwrap();
+    while fs::read_to_string(place.path("r.json")).unwrap() == before && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let rows = place.json("r.json")["rows"].as_array().unwrap().clone();
+    let sizes: Vec<_> = rows.iter().map(|row| row["m"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [3, 6], "both rows that were kept");
+}
+
 #[test]
 fn resume_refuses_what_it_would_lose_or_mix() {
     let place = TestDir::new();

@@ -34,8 +34,9 @@ struct EarlierRow {
 impl EarlierRows {
     /// The rows in a file; none if it does not exist.
     ///
-    /// Fails if the file cannot be read, if it was measured elsewhere, and if it has a row that is
-    /// not in `commands`: this run replaces the file, and would lose the row.
+    /// Fails if the file cannot be read, if it was measured elsewhere or with another number of
+    /// threads, and if it has a row that is not in `commands`: this run replaces the file, and would
+    /// lose the row.
     pub fn read(path: &Path, run: &Report, commands: &BTreeSet<String>) -> Result<EarlierRows> {
         let refused = |why: String| Failure::new(format!("--resume: {}: {why}", path.display()));
         let text = match fs::read_to_string(path) {
@@ -60,8 +61,17 @@ impl EarlierRows {
             let row = &row.command;
             return Err(refused(format!("it has a row that this run would not measure ({row}); choose another file")));
         }
+        // Variables of the environment set it too, and are not in the command.
+        if earlier.rows.iter().filter_map(|row| row.figures.as_ref()).any(|figures| figures.threads != run.threads) {
+            return Err(refused("it has rows of another number of threads; choose another file".into()));
+        }
         let measured = earlier.rows.into_iter().filter_map(|row| Some((row.command, row.figures?)));
         Ok(EarlierRows(measured.collect()))
+    }
+
+    /// Whether there are figures of the row that this command measures.
+    pub fn has(&self, command: &str) -> bool {
+        self.0.contains_key(command)
     }
 
     /// The figures of the row that this command measures.
