@@ -1,9 +1,9 @@
-"""Holds the costs that `tegula check` counts for `examples/cuda` against what Nsight Compute counted.
+"""Compares the costs that `tegula check` counts for `examples/cuda` with those of Nsight Compute.
 
     python3 examples.py run TEGULA DIRECTORY [FILE ...]    # on the GPU; NVRTC as for `check`; adds to DIRECTORY/measured.json
     python3 examples.py table DIRECTORY                    # prints the table
 
-Every launch of `launches.json` without a mistake runs with `--compare cuda:0`, under `ncu`.
+Every launch of `launches.json` without an expected finding runs with `--compare cuda:0`, under `ncu`.
 Atomic operations count as stores. A cell is one number where both agree, and `ours/theirs` where they do not.
 """
 
@@ -13,6 +13,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 from join import ASSEMBLED, STORES, WRITTEN
 
@@ -73,6 +74,7 @@ def measure(words, report):
 def run(tegula, directory, *files):
     file = pathlib.Path(directory) / "measured.json"
     results = json.loads(file.read_text()) if file.exists() else []
+    report = str(pathlib.Path(tempfile.mkdtemp()) / "example")
     for launch in right_launches():
         if files and launch["file"] not in files:
             continue
@@ -83,7 +85,7 @@ def run(tegula, directory, *files):
         words += ["--compare", "cuda:0"]
         compared = subprocess.run(words, capture_output=True, text=True)
         result = {"launch": launch, "counters": counters, "exit": compared.returncode,
-                  "errors": compared.stderr, "gpu": measure(words, "/tmp/example")}
+                  "errors": compared.stderr, "gpu": measure(words, report)}
         results = [other for other in results if other["launch"] != launch] + [result]
         print(launch["file"], launch["kernel"], compared.returncode, flush=True)
         file.write_text(json.dumps(results, indent=1) + "\n")

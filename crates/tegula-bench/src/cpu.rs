@@ -192,7 +192,7 @@ fn processors_used(mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     while start.elapsed() < CHECK_TIME {
         call()?;
     }
-    Ok((processor_time().saturating_sub(before)).as_secs_f64() / start.elapsed().as_secs_f64())
+    Ok(processor_time().saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64())
 }
 
 /// Whether a call that keeps so many processors busy runs on more than `threads` threads.

@@ -187,11 +187,11 @@ peer. gelu is the tanh form, PyTorch's approximate='tanh', not its default erf f
 The CPU has one set of inputs, and a sample counts where a loop of multiply-adds runs at full \
 clock rate before and after it; discarded counts the others. --time includes warm-up and discarded \
 samples. Libraries have Tegula's number of threads and layouts of A and B; their setup per problem \
-is not timed. A function that keeps more processors busy, by more than 10 %, is not timed. Short \
-types are computed by MKL (bf16 and f16 with a C of f32, rounded only to find r; i8 with A shifted \
-to u8 beforehand, exact) and by oneDNN's matmul, i8 and matmul only with the default alpha and \
-beta; no library computes i32. A library without the type is skipped; a row that no library \
-computes has no peer.
+is not timed. A function that keeps over 10 % more processors busy than Tegula has threads is not \
+timed, and listed as excluded. Short types are computed by MKL (bf16 and f16 with a C of f32, \
+rounded only to find r; i8 with A shifted to u8 beforehand, exact) and by oneDNN's matmul, i8 and \
+matmul only with the default alpha and beta; no library computes i32. A library without the type is \
+skipped; a row that no library computes has no peer.
 
 The object of --json has machine, driver, version, peer, seed, command, copy_gbs, ceilings and \
 rows. A row has dtype (tf32 for f32 with --accuracy tf32), layout, m, n, k, batch, epilogue, \

@@ -101,7 +101,8 @@ fn thread_limit(processors: usize, allowed: Option<&Processors>) -> (usize, Opti
     match (threads::environment_limit(), allowed) {
         (Some((variable, limit)), _) if limit < usable => (limit, Some(variable)),
         (_, Some(allowed)) if usable < allowed.count => (usable, Some("the CPU quota of the control group")),
-        _ => (usable, (usable < processors).then_some("the affinity mask")),
+        (_, Some(_)) => (usable, (usable < processors).then_some("the affinity mask")),
+        (_, None) => (usable, (usable < processors).then_some("the affinity mask or a CPU quota")),
     }
 }
 

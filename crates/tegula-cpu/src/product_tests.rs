@@ -24,6 +24,11 @@ use tegula_core::epilogue::Activation;
 
 use super::*;
 
+/// Whether the full run is asked for.
+fn full() -> bool {
+    std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
+}
+
 /// The instruction sets to test on this CPU.
 fn instruction_sets() -> Vec<Isa> {
     let required = std::env::var("TEGULA_REQUIRE_CPU").unwrap_or_default();

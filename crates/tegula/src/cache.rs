@@ -1,7 +1,8 @@
-//! The tuning cache on disk: its directory, one file per GPU, driver and version, and the reader.
+//! The tuning cache on disk: its directory, one file per GPU, driver and version, and how files are
+//! read and updated.
 //!
-//! `tegula tune` writes the files. An unusable file never fails a product: it is logged through
-//! `tracing`, and the cost model decides. The format is that of
+//! `tegula tune` and `Device::autotune` write the files. An unusable file never fails a product: it
+//! is logged through `tracing`, and the cost model decides. The format is that of
 //! [`plan::TuningTable`](tegula_kernels::plan::TuningTable).
 
 #[cfg(feature = "cuda")]

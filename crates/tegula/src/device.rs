@@ -100,7 +100,7 @@ impl Device {
         Device::cuda(ordinal)
     }
 
-    /// Uses this tuning table instead of the [tuning cache](crate::cache) of `tegula tune`.
+    /// Uses this tuning table instead of the [tuning cache](crate::cache).
     ///
     /// With an empty table (`TuningTable::default()`) the cost model chooses every kernel. Another
     /// kernel may add in another order, so results can differ in their last bits. Ends
@@ -114,16 +114,16 @@ impl Device {
     /// fastest from then on. Off by default; only GPUs have kernels to measure.
     ///
     /// A problem is measured once for its types, accuracy, shape, layouts and alignment. This run
-    /// waits for the GPU. The kernels with the best predicted
-    /// times run on random matrices in memory of their own: never on those of the product. The
-    /// fastest is kept if sampled elements of its result are right, in the [tuning
-    /// cache](crate::cache) too, where later programs find it.
+    /// waits for the GPU. The kernels with the best predicted times run on random matrices in
+    /// memory of their own: never on those of the product. The fastest is kept if sampled elements
+    /// of its result are right, in the [tuning cache](crate::cache) too, where later programs find
+    /// it.
     ///
     /// Not measured are problems of the tuning cache, products on a stream that is captured,
     /// batch-invariant and grouped ones. A product that meets the search of another thread is
-    /// measured at a later run. Where a search fails, for example for a lack of memory,
-    /// that is logged; the cost model chooses, and the problem is not measured again. A `budget` of
-    /// zero measures nothing. Replaces the table of [`with_tuning`](Self::with_tuning).
+    /// measured at a later run. Where a search fails, for example for a lack of memory, that is
+    /// logged; the cost model chooses, and the problem is not measured again. A `budget` of zero
+    /// measures nothing. Replaces the table of [`with_tuning`](Self::with_tuning).
     ///
     /// The driver assembles a kernel at its first use on a machine, in a tenth of a second or more,
     /// and half of the budget goes to that: at first few kernels are compared, later more.

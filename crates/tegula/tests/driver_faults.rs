@@ -134,8 +134,8 @@ fn fail_every_call(name: &str, gpus: &[[c_int; 2]], scenario: Scenario) {
     });
 }
 
-/// [`fail_every_call`] for a scenario that repeats calls many times: the failing call's number grows
-/// by 4 and a `density`-th of itself, in the full run too.
+/// [`fail_every_call`] for a scenario that repeats calls many times: the failing call's number
+/// grows by 4 and a `density`-th of itself, in the full run too.
 fn fail_many_calls(name: &str, density: c_long, gpus: &[[c_int; 2]], scenario: Scenario) {
     in_child(name, || {
         let next = |n| n + 4 + n / density;

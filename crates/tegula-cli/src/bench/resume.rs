@@ -35,8 +35,8 @@ impl EarlierRows {
     /// The rows in a file; none if it does not exist.
     ///
     /// Fails if the file cannot be read, if it was measured elsewhere or with another number of
-    /// threads, and if it has a row that is not in `commands`: this run replaces the file, and would
-    /// lose the row.
+    /// threads, and if it has a row that is not in `commands`: this run replaces the file, and
+    /// would lose the row.
     pub fn read(path: &Path, run: &Report, commands: &BTreeSet<String>) -> Result<EarlierRows> {
         let refused = |why: String| Failure::new(format!("--resume: {}: {why}", path.display()));
         let text = match fs::read_to_string(path) {

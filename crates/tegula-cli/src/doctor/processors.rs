@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
+use crate::report::doctor::count;
+
 /// The processors of the affinity mask.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Processors {
@@ -38,9 +40,11 @@ impl Processors {
 
     /// What differs from one processor for each of equal cores; `None` if nothing does.
     pub fn note(&self) -> Option<String> {
-        let Processors { count, cores, efficiency } = *self;
-        let smt = (cores < count).then(|| format!("{count} processors on {cores} cores (SMT)"));
-        let hybrid = efficiency.filter(|&some| some > 0).map(|some| format!("{some} processors on efficiency cores"));
+        let processors = |number: usize| count(number as u64, "processor");
+        let smt = (self.cores < self.count)
+            .then(|| format!("{} on {} (SMT)", processors(self.count), count(self.cores as u64, "core")));
+        let hybrid = self.efficiency.filter(|&some| some > 0);
+        let hybrid = hybrid.map(|some| format!("{} on efficiency cores", processors(some)));
         let notes: Vec<_> = smt.into_iter().chain(hybrid).collect();
         (!notes.is_empty()).then(|| notes.join(", "))
     }
@@ -80,6 +84,8 @@ mod tests {
         let note = "5 processors on 4 cores (SMT), 2 processors on efficiency cores";
         assert_eq!(found.note().as_deref(), Some(note));
         assert_eq!(Processors { count: 2, cores: 2, efficiency: Some(0) }.note(), None);
+        let siblings = Processors { count: 2, cores: 1, efficiency: None };
+        assert_eq!(siblings.note().as_deref(), Some("2 processors on 1 core (SMT)"));
     }
 
     #[test]

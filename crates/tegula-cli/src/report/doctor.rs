@@ -235,7 +235,7 @@ impl fmt::Display for Cache {
 }
 
 /// A count with its noun, such as `1 file` or `2 files`.
-fn count(number: u64, name: &str) -> String {
+pub fn count(number: u64, name: &str) -> String {
     format!("{number} {name}{}", if number == 1 { "" } else { "s" })
 }
 

@@ -33,10 +33,6 @@ fn layouts((batches, [m, n, k], transposed): Case) -> [(Layout, usize); 3] {
     std::array::from_fn(|i| Style { transposed: transposed[i], ..Style::default() }.layout(shapes[i]))
 }
 
-fn full() -> bool {
-    std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
-}
-
 /// Bits, not just error bounds: products are added in the same order.
 #[test]
 #[cfg_attr(miri, ignore = "takes hours")]

@@ -97,7 +97,7 @@ impl Problem {
 #[test]
 #[cfg_attr(miri, ignore = "takes hours")]
 fn bits_of_random_products_are_independent_of_the_number_of_threads() {
-    let is_full = std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1");
+    let is_full = full();
     let (isas, random) = (instruction_sets(), &mut Random(11));
     let problems: Vec<_> = (0..if is_full { 500 } else { 40 }).map(|_| Problem::random(random, &isas)).collect();
     let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
