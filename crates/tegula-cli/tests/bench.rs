@@ -208,8 +208,13 @@ fn resume_refuses_what_it_would_lose_or_mix() {
     assert_eq!(fs::read_to_string(place.path("r.json")).unwrap(), kept);
     let mut other = place.json("r.json");
     other["machine"] = "an abacus".into();
-    for (text, says) in [(other.to_string(), "its machine is an abacus"), (kept[..99].into(), "not a report of bench")]
-    {
+    let mut threads = place.json("r.json");
+    threads["rows"][1]["threads"] = 4097.into();
+    for (text, says) in [
+        (other.to_string(), "its machine is an abacus"),
+        (threads.to_string(), "it has rows of another number of threads"),
+        (kept[..99].into(), "not a report of bench"),
+    ] {
         fs::write(place.path("r.json"), &text).unwrap();
         assert!(place.fails(&format!("{line} --resume"), 1, false).contains(says));
         assert_eq!(fs::read_to_string(place.path("r.json")).unwrap(), text);
