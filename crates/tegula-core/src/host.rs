@@ -30,12 +30,12 @@ pub fn check(bytes: u128, what: impl FnOnce() -> String) -> Result<()> {
 /// The number of elements of the given extents; `None` where it exceeds `isize::MAX`.
 ///
 /// It is 0 where one extent is 0, however large the others are.
+#[inline]
 pub fn count(extents: &[usize]) -> Option<usize> {
-    if extents.contains(&0) {
-        return Some(0);
+    match extents.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent)) {
+        Some(count) => isize::try_from(count).is_ok().then_some(count),
+        None => extents.contains(&0).then_some(0),
     }
-    let count = extents.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
-    count.filter(|&count| isize::try_from(count).is_ok())
 }
 
 /// The bytes of elements of type `T` with the given extents, saturating; for messages.

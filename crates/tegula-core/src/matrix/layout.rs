@@ -37,6 +37,7 @@ impl Layout {
     }
 
     /// The contiguous row-major layout of a shape whose elements can be addressed.
+    #[inline]
     pub(super) fn row_major_addressable(shape: Shape) -> Self {
         // An empty matrix can have huge extents on its other axes; its strides are not used.
         let stride = |x: Option<usize>| x.and_then(|x| isize::try_from(x).ok()).unwrap_or(0);
@@ -46,6 +47,7 @@ impl Layout {
 
     /// The layout with rows and columns swapped.
     #[must_use]
+    #[inline]
     pub fn transposed(self) -> Self {
         let [batch, row, col] = self.strides;
         Layout {

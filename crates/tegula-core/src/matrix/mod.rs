@@ -46,10 +46,17 @@ impl Shape {
     ///
     /// # Errors
     /// [`Error::Shape`] where the number exceeds `isize::MAX`.
+    #[inline]
     pub fn len(&self) -> Result<usize> {
-        host::count(&[self.batches, self.rows, self.cols]).ok_or_else(|| {
-            Error::Shape(format!("a matrix of shape {self} has more elements than can be addressed (2⁶³ − 1)"))
-        })
+        match host::count(&[self.batches, self.rows, self.cols]) {
+            Some(len) => Ok(len),
+            None => Err(self.too_long()),
+        }
+    }
+
+    #[cold]
+    fn too_long(&self) -> Error {
+        Error::Shape(format!("a matrix of shape {self} has more elements than can be addressed (2⁶³ − 1)"))
     }
 
     /// Whether the shape has no elements.
@@ -71,17 +78,22 @@ impl fmt::Display for Shape {
 ///
 /// # Errors
 /// [`Error::Shape`] with the mismatched sizes.
+#[inline]
 pub fn check_product(a: Shape, b: Shape, c: Shape) -> Result<()> {
-    let wrong = |why: &str| Err(Error::Shape(format!("A is {a}, B is {b} and C is {c}: {why}")));
     if a.batches != b.batches || a.batches != c.batches {
-        wrong("their batch sizes must be equal; a batch stride of 0 repeats a matrix of A or B")
+        wrong_product(a, b, c, "their batch sizes must be equal; a batch stride of 0 repeats a matrix of A or B")
     } else if a.cols != b.rows {
-        wrong("the columns of A must equal the rows of B")
+        wrong_product(a, b, c, "the columns of A must equal the rows of B")
     } else if a.rows != c.rows || b.cols != c.cols {
-        wrong("C must have the rows of A and the columns of B")
+        wrong_product(a, b, c, "C must have the rows of A and the columns of B")
     } else {
         Ok(())
     }
+}
+
+#[cold]
+fn wrong_product(a: Shape, b: Shape, c: Shape, why: &str) -> Result<()> {
+    Err(Error::Shape(format!("A is {a}, B is {b} and C is {c}: {why}")))
 }
 
 /// Checks that the multiply-adds of a product do not exceed 2⁶⁰.
@@ -91,7 +103,16 @@ pub fn check_product(a: Shape, b: Shape, c: Shape) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Shape`] with the number of multiply-adds.
+#[inline]
 pub fn check_work(c: Shape, k: usize) -> Result<()> {
+    match host::count(&[c.batches, c.rows, c.cols, k]) {
+        Some(work) if work as u128 <= MAX_WORK => Ok(()),
+        _ => check_much_work(c, k),
+    }
+}
+
+#[cold]
+fn check_much_work(c: Shape, k: usize) -> Result<()> {
     let extents = [c.batches, c.rows, c.cols, k];
     let work = extents.into_iter().fold(1u128, |work, extent| work.saturating_mul(extent as u128));
     if c.is_empty() || work <= MAX_WORK {
@@ -105,9 +126,13 @@ pub fn check_work(c: Shape, k: usize) -> Result<()> {
 /// The limit of multiply-adds of a product: 2⁶⁰, years of work.
 const MAX_WORK: u128 = 1 << 60;
 
+#[inline]
 fn exact_len(shape: Shape, len: usize) -> Result<()> {
-    if shape.len()? == len {
-        return Ok(());
-    }
-    Err(Error::Layout(format!("a {shape} matrix has {} elements; the slice has {len}", shape.len()?)))
+    let elements = shape.len()?;
+    if elements == len { Ok(()) } else { Err(wrong_len(shape, elements, len)) }
+}
+
+#[cold]
+fn wrong_len(shape: Shape, elements: usize, len: usize) -> Error {
+    Error::Layout(format!("a {shape} matrix has {elements} elements; the slice has {len}"))
 }

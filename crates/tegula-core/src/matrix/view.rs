@@ -82,6 +82,7 @@ impl<'a, T: Scalar> View<'a, T> {
     ///
     /// # Errors
     /// [`Error::Layout`] where the slice has another length.
+    #[inline]
     pub fn new(slice: &'a [T], rows: usize, cols: usize) -> Result<Self> {
         Self::row_major(slice, Shape::new(rows, cols))
     }
@@ -91,6 +92,7 @@ impl<'a, T: Scalar> View<'a, T> {
     /// # Errors
     /// [`Error::Layout`] where the slice has another length, [`Error::Shape`] where the number of
     /// elements cannot be addressed.
+    #[inline]
     pub fn row_major(slice: &'a [T], shape: Shape) -> Result<Self> {
         exact_len(shape, slice.len())?;
         // The layout names each element of the slice once, so it needs no other check.
@@ -132,16 +134,19 @@ impl<'a, T: Scalar> View<'a, T> {
     }
 
     /// Extents.
+    #[inline]
     pub fn shape(&self) -> Shape {
         self.layout.shape
     }
 
     /// The layout.
+    #[inline]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
     /// The memory underneath.
+    #[inline]
     pub fn memory(&self) -> Memory<'a, T> {
         self.memory
     }
@@ -256,6 +261,7 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     ///
     /// # Errors
     /// [`Error::Layout`] where the slice has another length.
+    #[inline]
     pub fn new(slice: &'a mut [T], rows: usize, cols: usize) -> Result<Self> {
         Self::row_major(slice, Shape::new(rows, cols))
     }
@@ -265,6 +271,7 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     /// # Errors
     /// [`Error::Layout`] where the slice has another length, [`Error::Shape`] where the number of
     /// elements cannot be addressed.
+    #[inline]
     pub fn row_major(slice: &'a mut [T], shape: Shape) -> Result<Self> {
         exact_len(shape, slice.len())?;
         // The layout names each element of the slice once, so it needs no other check.
@@ -304,21 +311,25 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     }
 
     /// Extents.
+    #[inline]
     pub fn shape(&self) -> Shape {
         self.layout.shape
     }
 
     /// The layout.
+    #[inline]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
     /// The memory underneath.
+    #[inline]
     pub fn memory(&self) -> Memory<'_, T> {
         self.as_view().memory
     }
 
     /// Converts the view into its memory.
+    #[inline]
     pub fn into_memory(self) -> MemoryMut<'a, T> {
         self.memory
     }
@@ -330,6 +341,7 @@ impl<'a, T: Scalar> ViewMut<'a, T> {
     }
 
     /// An immutable view of the same matrices.
+    #[inline]
     pub fn as_view(&self) -> View<'_, T> {
         let memory = match self.memory {
             MemoryMut::Host(HostMemoryMut { start, .. }) => Memory::Host(HostMemory { start, borrowed: PhantomData }),
