@@ -261,7 +261,7 @@ macro_rules! micro_kernel {
         unsafe fn $name(
             [rows, cols, k_groups]: [usize; 3],
             alpha: $t,
-            operands: MicroOperands<$t>,
+            operands: &MicroOperands<$t>,
             beta: $t,
             c: *mut $t,
             row: isize,
@@ -309,7 +309,7 @@ micro_kernel!(micro_kernel_i8, i32, k_loop_i8, k_loop_i8_16_rows, i32::wrapping_
 unsafe fn micro_kernel_i32(
     [rows, cols, k_groups]: [usize; 3],
     alpha: i32,
-    operands: MicroOperands<i32>,
+    operands: &MicroOperands<i32>,
     beta: i32,
     c: *mut i32,
     row: isize,
@@ -603,7 +603,7 @@ unsafe fn narrow(from: *const f32, width: usize, to: *mut bf16, row: isize, [row
 macro_rules! micro_kernels {
     ($(#[$doc:meta])* $name:ident: $t:ty as $acc:ty, kc $kc:literal, k_pack $k_pack:literal, k_unit $k_unit:expr, direct_a $direct_a:literal, $rows:expr, $panel:expr, $micro_kernel:ident, else $vectors:expr) => {
         $(#[$doc])*
-        pub fn $name() -> MicroKernel<$t> {
+        pub const fn $name() -> MicroKernel<$t> {
             let pack: [PackFn<$t>; 2] = [$rows, $panel];
             let select_packed: SelectFn<$acc> = |_| $micro_kernel;
             MicroKernel { vector_len: SIDE, max_rows: [0; VECTORS], tile: [SIDE, SIDE], kc: $kc, k_pack: $k_pack, k_unit: $k_unit, direct_a: $direct_a, padded_a: true, pack, setup, teardown, select_packed, select_unpacked: None, ..$vectors }

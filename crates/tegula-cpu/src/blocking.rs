@@ -2,7 +2,7 @@
 //! strides decide, never values.
 //!
 //! Only [`BlockingPlan::slices`] and [`BlockingPlan::kc`] affect the bits of the result. Both are
-//! independent of the number of threads.
+//! parts of its [`Accumulation`], and independent of the number of threads.
 
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ pub struct BlockingPlan {
     pub col_multiple: usize,
 }
 
-/// The input of [`BlockingPlan::new`].
+/// The input of [`Accumulation::new`] and [`BlockingPlan::new`].
 #[derive(Clone, Copy)]
 pub struct BlockingProblem<S> {
     /// m, n and k, all nonzero.
@@ -93,23 +93,61 @@ pub struct BlockingProblem<S> {
     pub batch_invariant: bool,
 }
 
+/// How the sums of a product accumulate: all that decides its bits, and whether it needs a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accumulation {
+    /// [`BlockingPlan::kc`].
+    pub kc: usize,
+    /// [`BlockingPlan::slices`].
+    slices: usize,
+    /// [`BlockingPlan::in_place`].
+    in_place: bool,
+    /// [`BlockingPlan::packed`].
+    packed: [bool; 2],
+    /// Whether few rows pass by B once.
+    skinny: bool,
+    /// Whether one thread computes the product in place from unpacked operands, without blocks,
+    /// workspaces or tasks: they take longer than a product of a microsecond.
+    pub unblocked: bool,
+}
+
+/// Largest m, n and k of a small product: one step of k, one slice, too little work for two threads,
+/// and rows of B in the L1 cache at any stride.
+pub const SMALL_EXTENT: usize = 64;
+
+/// Whether every small product whose B has contiguous columns is [unblocked](Accumulation): decided
+/// by the micro-kernel alone, and as [`Accumulation::new`] would.
+#[inline]
+pub fn is_small_unpacked<T: CpuElement>(kernel: &MicroKernel<T>) -> bool {
+    let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
+    in_place && kernel.select_unpacked.is_some() && kernel.small_work > SMALL_EXTENT.pow(3)
+}
+
 /// Steps of k in each of `slices` slices, a multiple of KC; the last slice may have fewer.
 pub fn slice_len(k: usize, slices: usize, kc: usize) -> usize {
     k.div_ceil(slices).next_multiple_of(kc)
 }
 
-impl BlockingPlan {
-    /// Chooses the blocking of a product.
-    pub fn new<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> BlockingPlan {
-        let BlockingProblem { sizes: [m, n, k], scalars: [alpha, beta], a, b, c_col, prepacked, threads, .. } =
-            *problem;
+/// Threads that the work of a product justifies.
+fn justified_threads<S>(problem: &BlockingProblem<S>) -> usize {
+    problem.threads.min(work(problem.sizes) / WORK_PER_THREAD).max(1)
+}
+
+/// The multiply-adds of a product.
+pub fn work([m, n, k]: [usize; 3]) -> usize {
+    m.saturating_mul(n).saturating_mul(k)
+}
+
+impl Accumulation {
+    /// Chooses the accumulation of a product.
+    #[inline(always)]
+    pub fn new<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> Accumulation {
+        let BlockingProblem { sizes: [m, n, k], scalars: [alpha, beta], a, b, c_col, prepacked, .. } = *problem;
         let [_, nr] = kernel.tile;
-        let work = m.saturating_mul(n).saturating_mul(k);
-        let justified = threads.min(work / WORK_PER_THREAD).max(1);
 
         let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_STRIDE;
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
-        let small = work < kernel.small_work && (!conflicts(b[1]) || k <= 64);
+        let small = work(problem.sizes) < kernel.small_work && (!conflicts(b[1]) || k <= 64);
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
         let narrow = n <= kernel.vector_len / 2 || m == 1;
         // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
@@ -117,9 +155,9 @@ impl BlockingPlan {
         let unpacked = b_readable && (skinny || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
-        let along_k = a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
+        let along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_unpacked =
-            unpacked || kernel.direct_a && (along_k || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
+            unpacked || kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if fixed => kernel.kc,
             _ if unpacked && skinny => STREAMED_KC,
@@ -131,34 +169,37 @@ impl BlockingPlan {
             _ => kernel.kc,
         };
 
-        let long_k = m.saturating_mul(n) <= SLICED_ELEMENTS && a_unpacked && !skinny && !fixed;
-        let slices = if long_k { (k / MIN_SLICE_STEPS).clamp(1, MAX_SLICES) } else { 1 };
-        // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
-        let slices = k.div_ceil(slice_len(k, slices, kc));
+        let long_k = k >= 2 * MIN_SLICE_STEPS && m.saturating_mul(n) <= SLICED_ELEMENTS;
+        let slices = if long_k && a_unpacked && !skinny && !fixed {
+            // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
+            k.div_ceil(slice_len(k, (k / MIN_SLICE_STEPS).min(MAX_SLICES), kc))
+        } else {
+            1
+        };
         let exact = alpha == T::Acc::ONE && beta == T::Acc::ZERO || T::Acc::TYPE.is_int();
         // A float accumulator over several KC steps is scaled once, when complete: alpha times a
         // partial sum might overflow where the whole does not.
         let in_place =
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
+        let unblocked = unpacked && in_place && justified_threads(problem) == 1;
+        Accumulation { kc, slices, in_place, packed: [!a_unpacked, !unpacked], skinny, unblocked }
+    }
+}
 
-        if unpacked && in_place && justified == 1 {
-            return BlockingPlan {
-                kc,
-                packed: [false; 2],
-                slices,
-                in_place,
-                row_strips: false,
-                block: [m, n],
-                grid: Grid { threads: 1, tiles: [1, 1], shared_b: false },
-                round_steps: k.div_ceil(kc),
-                col_multiple: kernel.vector_len,
-                prepacked: false,
-            };
-        }
+impl BlockingPlan {
+    /// Chooses the blocking of a product with a given accumulation.
+    pub fn new<T: CpuElement>(
+        kernel: &MicroKernel<T>,
+        problem: &BlockingProblem<T::Acc>,
+        accumulation: Accumulation,
+    ) -> BlockingPlan {
+        let BlockingProblem { sizes: [m, n, k], prepacked, threads, .. } = *problem;
+        let Accumulation { kc, slices, in_place, packed: packed @ [a_packed, b_packed], skinny, .. } = accumulation;
+        let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
         let row_strips = !in_place && !unpacked && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
-        let block = [limited(m, !a_unpacked || whole), limited(n, whole)];
+        let block = [limited(m, a_packed || whole), limited(n, whole)];
         let prepacked = prepacked && !unpacked;
         let mut grid = match unpacked {
             true => unpacked_grid(kernel, block, if slices >= justified { 1 } else { justified }, skinny),
@@ -182,7 +223,6 @@ impl BlockingPlan {
         // If all macro tiles are several NR wide, only the last has a partial micro-tile.
         let wide = block[1] >= 4 * nr * grid.tiles[1];
         let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };
-        let packed = [!a_unpacked, !unpacked];
         let mut plan = BlockingPlan {
             kc,
             packed,
@@ -221,11 +261,6 @@ impl BlockingPlan {
         let ([rows, cols], block_cols) = (self.block, n.div_ceil(self.block[1]));
         let (row, col) = (index / block_cols * rows, index % block_cols * cols);
         (row..m.min(row + rows), col..n.min(col + cols))
-    }
-
-    /// Whether one thread computes the product in place from unpacked operands.
-    pub fn is_unblocked(&self) -> bool {
-        self.in_place && self.packed == [false; 2] && self.grid.tiles == [1, 1]
     }
 
     /// Extents of the workspaces for packed A, shared panels of B, packed panels of each thread,
@@ -318,7 +353,7 @@ mod tests {
                     threads: 2,
                     batch_invariant: false,
                 };
-                let BlockingPlan { slices, kc, .. } = BlockingPlan::new::<f32>(&kernel, &problem);
+                let Accumulation { slices, kc, .. } = Accumulation::new(kernel, &problem);
                 let each = slice_len(k, slices, kc);
                 assert!((slices - 1) * each < k && k <= slices * each, "{isa} {k}: {slices} slices of {each}");
             }

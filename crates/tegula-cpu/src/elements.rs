@@ -16,11 +16,11 @@ use super::{amx, x86};
 /// the portable one.
 macro_rules! micro_kernels {
     ($portable:expr, $($isa:ident $($also:ident)*: $micro_kernel:expr),*) => {
-        fn micro_kernel(isa: Isa) -> MicroKernel<Self> {
+        fn micro_kernel(isa: Isa) -> &'static MicroKernel<Self> {
             match isa {
                 $(#[cfg(target_arch = "x86_64")]
-                Isa::$isa $(| Isa::$also)* => $micro_kernel,)*
-                _ => $portable,
+                Isa::$isa $(| Isa::$also)* => const { &$micro_kernel },)*
+                _ => const { &$portable },
             }
         }
         fn micro_kernel_isa(isa: Isa) -> Isa {

@@ -1,5 +1,7 @@
 //! The epilogue of a row of C: adds the bias, then applies the activation.
 
+use std::ops::Range;
+
 use tegula_core::element::Scalar;
 use tegula_core::epilogue::{Activation, Gate};
 
@@ -48,6 +50,29 @@ impl<O: Scalar> MatrixEpilogue<O> {
             Activation::Relu => relu(values),
             Activation::Gelu => self.gate::<T>(Gate::Tanh, values),
             Activation::Silu => self.gate::<T>(Gate::Logistic, values),
+        }
+    }
+
+    /// Applies the epilogue to complete accumulators in C.
+    ///
+    /// # Safety
+    /// The bias and C, whose rows are contiguous, have these rows and columns. The bias can be
+    /// read, and C is accessed by nobody else. The CPU has the instruction set.
+    pub unsafe fn apply_in_place<T: CpuElement<Out = O>>(
+        &self,
+        rows: Range<usize>,
+        cols: Range<usize>,
+        c: MatrixPtr<T::Acc>,
+    ) {
+        if self.is_none() {
+            return;
+        }
+        for row in rows {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let values = std::slice::from_raw_parts_mut(c.at(row, cols.start), cols.len());
+                self.apply::<T>(row, cols.start, values);
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use tegula_core::matrix::{Layout, Shape, check_product, check_work};
 use tegula_core::progress::ProgressMeter;
 use tegula_core::threads;
 
-use crate::blocking::{BlockingPlan, BlockingProblem};
+use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, work};
 use crate::epilogue::MatrixEpilogue;
 use crate::isa::Isa;
 use crate::macro_kernel::{Product, scale_c};
@@ -17,6 +17,7 @@ use crate::pack_source::PackSource;
 use crate::packed_b::PackedB;
 use crate::scratch::{ScratchBuffer, SharedPtr};
 use crate::thread_pool;
+use crate::unpacked::UnpackedProduct;
 
 /// Multiply-adds below which a product uses one thread: waking others would cost more than they
 /// save. Lower under Miri, which looks for races but is too slow for large products.
@@ -34,12 +35,6 @@ pub struct Workspace {
 pub struct HostMatrix<P> {
     pub memory: P,
     pub layout: Layout,
-}
-
-impl<P> HostMatrix<P> {
-    fn t(self) -> Self {
-        HostMatrix { layout: self.layout.transposed(), ..self }
-    }
 }
 
 /// A product without its matrices.
@@ -77,44 +72,67 @@ impl<S: Accumulate> HostGemm<'_, S> {
         if self.alpha != S::ZERO {
             check_work(c.layout.shape, a.layout.shape.cols)?;
         }
-        let transposed = is_col_major(&c.layout);
-        let (a, b, c, bias) = if transposed { (b.t(), a.t(), c.t(), bias.map(HostMatrix::t)) } else { (a, b, c, bias) };
-        let Shape { batches, rows: m, cols: n } = c.layout.shape;
-        let k = a.layout.shape.cols;
-        let (parallel, batch_parallel) = threading([m, n, k], batches);
-        let isa = self.isa_for_rows::<T>(m);
-        let b_shape = Shape { rows: k, ..c.layout.shape };
-        let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
+        let Shape { batches, rows, cols } = c.layout.shape;
+        let (mut sizes, transposed) = ([rows, cols, a.layout.shape.cols], is_col_major(&c.layout));
         // SAFETY: the caller's promise.
-        let (a, b) =
+        let (mut a, mut b) =
             unsafe { (PackSource::rows(a.memory, a.layout), PackSource::rows(b.memory, b.layout.transposed())) };
-        let c = MatrixPtr::new(c.memory, c.layout);
-        let bias = bias.map(|bias| MatrixPtr::new(bias.memory, bias.layout));
+        let mut c = MatrixPtr::new(c.memory, c.layout);
+        let mut bias = bias.map(|bias| MatrixPtr::new(bias.memory, bias.layout));
+        if transposed {
+            (sizes, a, b) = ([cols, rows, sizes[2]], b, a);
+            (c, bias) = (c.transposed(), bias.map(MatrixPtr::transposed));
+        }
+        let HostGemm { alpha, beta, meter, batch_invariant, .. } = self;
+        let [m, n, k] = sizes;
         let epilogue = MatrixEpilogue { isa: self.isa, bias, activation };
+        let isa = self.isa_for_rows::<T>(m);
+        let b_shape = Shape { batches, rows: k, cols: n };
+        let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
+        let (parallel, batch_parallel) = threading(sizes, batches);
         let kernel = T::micro_kernel(isa);
         let problem = BlockingProblem {
-            sizes: [m, n, k],
-            scalars: [self.alpha, self.beta],
+            sizes,
+            scalars: [alpha, beta],
             a: a.strides(),
             b: b.strides(),
             c_col: c.col_stride(),
             prepacked: packed_b(0).is_some(),
             threads: if parallel { thread_pool::available() } else { 1 },
-            batch_invariant: self.batch_invariant,
+            batch_invariant,
         };
+        let accumulation = Accumulation::new(kernel, &problem);
+        let is_empty = k == 0 || alpha == S::ZERO;
+        if accumulation.unblocked && !is_empty {
+            let one = |batch| {
+                let ([a_strides, [_, b_k_stride]], c) = ([problem.a, problem.b], c.batch(batch).cast());
+                let (a, b, c, c_row_stride) = (a.batch(batch).at(0, 0), b.batch(batch).at(0, 0), c.start, c.row_stride);
+                let product = UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c, c_row_stride };
+                // SAFETY: the caller's promise for C, of which each batch is written once. The CPU
+                // has `isa`, and C holds the accumulators.
+                unsafe { product.run_in_steps(kernel, accumulation.kc, &epilogue.batch(batch)) };
+                meter.iter().for_each(|meter| meter.add(m as u64 * n as u64 * k as u64));
+                Ok(())
+            };
+            return match batches {
+                1 => one(0),
+                _ if batch_parallel => threads::for_each(batches, one),
+                _ => (0..batches).try_for_each(one),
+            };
+        }
+        let plan = (!is_empty).then(|| BlockingPlan::new(kernel, &problem, accumulation));
         let one = |batch| {
             let (a, b, c, epilogue) = (a.batch(batch), b.batch(batch), c.batch(batch), epilogue.batch(batch));
-            let HostGemm { alpha, beta, meter, .. } = self;
-            // SAFETY: the caller's promise for C, of which each batch is written once. The CPU has
-            // `isa`.
+            let product = Product { sizes, alpha, a, b, packed_b: packed_b(batch), beta, c, epilogue, meter };
+            // SAFETY: as above.
             unsafe {
-                if k == 0 || alpha == S::ZERO {
-                    scale_c::<T>(m, n, beta, epilogue, c);
-                    return Ok(());
+                match &plan {
+                    Some(plan) => product.run(kernel, plan),
+                    None => {
+                        scale_c::<T>(m, n, beta, epilogue, c);
+                        Ok(())
+                    }
                 }
-                let plan = BlockingPlan::new::<T>(&kernel, &problem);
-                let packed_b = packed_b(batch);
-                Product { sizes: [m, n, k], alpha, a, b, packed_b, beta, c, epilogue, meter }.run(&kernel, &plan)
             }
         };
         if batch_parallel { threads::for_each(batches, one) } else { (0..batches).try_for_each(one) }
@@ -144,21 +162,22 @@ impl<S: Accumulate> HostGemm<'_, S> {
         check_work(c.shape, k)?;
         let isa = self.isa_for_rows::<T>(m);
         let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading(sizes, batches));
-        let plan = BlockingPlan::new::<T>(
-            &kernel,
-            &BlockingProblem {
-                sizes,
-                scalars: [self.alpha, self.beta],
-                a: [a.strides[1], a.strides[2]],
-                b: [b.strides[2], b.strides[1]],
-                c_col: c.strides[2],
-                prepacked: usable_panels::<T>(self.packed_b, transposed, isa, Shape { rows: k, ..c.shape }, 0)
-                    .is_some(),
-                threads: if parallel { thread_pool::available() } else { 1 },
-                batch_invariant: self.batch_invariant,
-            },
-        );
-        let bytes = plan.workspace_extents::<T>(&kernel, sizes).map(|extents| ScratchBuffer::<S>::bytes(&extents));
+        let problem = BlockingProblem {
+            sizes,
+            scalars: [self.alpha, self.beta],
+            a: [a.strides[1], a.strides[2]],
+            b: [b.strides[2], b.strides[1]],
+            c_col: c.strides[2],
+            prepacked: usable_panels::<T>(self.packed_b, transposed, isa, Shape { rows: k, ..c.shape }, 0).is_some(),
+            threads: if parallel { thread_pool::available() } else { 1 },
+            batch_invariant: self.batch_invariant,
+        };
+        let accumulation = Accumulation::new(kernel, &problem);
+        if accumulation.unblocked {
+            return Ok(Workspace { in_place: true, bytes: 0 });
+        }
+        let plan = BlockingPlan::new(kernel, &problem, accumulation);
+        let bytes = plan.workspace_extents::<T>(kernel, sizes).map(|extents| ScratchBuffer::<S>::bytes(&extents));
         let bytes = bytes.into_iter().fold(0, u128::saturating_add);
         let concurrent = if batch_parallel { threads::count().min(batches) } else { 1 };
         Ok(Workspace { in_place: plan.in_place, bytes: bytes.saturating_mul(concurrent as u128) })
@@ -166,8 +185,8 @@ impl<S: Accumulate> HostGemm<'_, S> {
 }
 
 /// Whether all threads share each product of a batch, and whether the products run in parallel.
-fn threading([m, n, k]: [usize; 3], batches: usize) -> (bool, bool) {
-    let work = m.saturating_mul(n).saturating_mul(k);
+fn threading(sizes: [usize; 3], batches: usize) -> (bool, bool) {
+    let work = work(sizes);
     let parallel = work >= MIN_PARALLEL_WORK;
     (parallel, !parallel && work.saturating_mul(batches) >= MIN_PARALLEL_WORK)
 }

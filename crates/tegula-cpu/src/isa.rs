@@ -57,22 +57,29 @@ impl Isa {
     ///
     /// # Errors
     /// [`Error::Unsupported`] where `TEGULA_CPU` is unknown or not available on this CPU.
+    #[inline]
     pub fn chosen(ty: Type) -> Result<Isa> {
         static CHOSEN: OnceLock<Result<Isa, String>> = OnceLock::new();
-        let forced = || {
-            std::env::var_os(VARIABLE)
-                .filter(|value| !value.is_empty())
-                .map(|value| value.to_string_lossy().into_owned())
-        };
-        let chosen = || {
-            choose(forced()).inspect(|isa| tracing::debug!(%isa, cpu_features = ?features(), "instruction set chosen"))
-        };
-        CHOSEN.get_or_init(chosen).clone().map_err(|name| Error::Unsupported {
-            what: format!("{VARIABLE}={name}"),
-            ty,
-            device: format!("this CPU; it takes {}", available().map(Isa::name).collect::<Vec<_>>().join(", ")),
-        })
+        match CHOSEN.get_or_init(choose_once) {
+            Ok(isa) => Ok(*isa),
+            Err(name) => Err(not_available(name, ty)),
+        }
     }
+}
+
+/// The choice of [`Isa::chosen`]: `Err` with the name in `TEGULA_CPU` where it is not available.
+#[cold]
+fn choose_once() -> Result<Isa, String> {
+    let forced =
+        std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned());
+    choose(forced).inspect(|isa| tracing::debug!(%isa, cpu_features = ?features(), "instruction set chosen"))
+}
+
+#[cold]
+fn not_available(name: &str, ty: Type) -> Error {
+    let names: Vec<_> = available().map(Isa::name).collect();
+    let device = format!("this CPU; it takes {}", names.join(", "));
+    Error::Unsupported { what: format!("{VARIABLE}={name}"), ty, device }
 }
 
 impl fmt::Display for Isa {

@@ -9,7 +9,8 @@
 //!   `amx`;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
-//! - `macro_kernel`: LOOP 5 to LOOP 1, written once;
+//! - `macro_kernel`: LOOP 5 to LOOP 1, written once; `unpacked`: the loops without packing;
+//! - `small`: small products, straight to the micro-kernels;
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
 //! - `thread_pool`: `parallel_phases`, its workers;
@@ -49,7 +50,9 @@ mod packed_b;
 mod portable;
 mod probe;
 mod scratch;
+mod small;
 mod thread_pool;
+mod unpacked;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 #[cfg(target_arch = "x86_64")]
@@ -66,6 +69,7 @@ use micro_kernel::CpuElement;
 use pack_source::PackSource;
 pub use packed_b::PackedB;
 pub use probe::at_full_speed;
+pub use small::gemm_small;
 use tegula_core::element::{Element, Scalar, Type, with_operand_type};
 use tegula_core::epilogue::EpilogueOperands;
 use tegula_core::error::{Error, Result};
@@ -91,8 +95,12 @@ macro_rules! for_type {
 /// - [`Error::Unsupported`] where a matrix is in GPU memory, or `TEGULA_CPU` is not available on
 ///   this CPU.
 /// - [`Error::OutOfMemory`] where packed A and B do not fit in memory.
-pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: ViewMut<T::Out>) -> Result<()> {
-    gemm_with_options(Isa::chosen(T::TYPE)?, alpha, a, b, beta, c, EpilogueOperands::default(), None, None, false)
+pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, mut c: ViewMut<T::Out>) -> Result<()> {
+    let isa = Isa::chosen(T::TYPE)?;
+    if gemm_small(isa, alpha, &a, &b, beta, &mut c) {
+        return Ok(());
+    }
+    gemm_with_options(isa, alpha, a, b, beta, c, EpilogueOperands::default(), None, None, false)
 }
 
 /// [`gemm`] with an instruction set, an epilogue, packed B, and a progress meter.
@@ -104,6 +112,7 @@ pub fn gemm<T: Element>(alpha: T::Acc, a: View<T>, b: View<T>, beta: T::Acc, c: 
 /// # Errors
 /// As for [`gemm`].
 #[allow(clippy::too_many_arguments, reason = "the arguments of a product")]
+#[inline]
 pub fn gemm_with_options<T: Element>(
     isa: Isa,
     alpha: T::Acc,
@@ -157,14 +166,15 @@ fn prepack_as<T: Element, U: Compiled>(isa: Isa, b: View<T>) -> Result<Option<Pa
 ///
 /// # Errors
 /// [`Error::Unsupported`] where `TEGULA_CPU` is not available on this CPU.
+#[inline]
 pub fn kernel_name<T: Element>() -> Result<Cow<'static, str>> {
     // Every product reports its name, so names are kept by type.
     static NAMES: [OnceLock<String>; Type::ALL.len()] = [const { OnceLock::new() }; Type::ALL.len()];
-    let isa = Isa::chosen(T::TYPE)?;
     let cached = NAMES.get(T::TYPE as usize);
     match cached.and_then(OnceLock::get) {
         Some(name) => Ok(Cow::Borrowed(name)),
         None => {
+            let isa = Isa::chosen(T::TYPE)?;
             let name = for_type!(T, kernel_name_of(isa))?;
             Ok(cached.map_or(Cow::Owned(name.clone()), |cached| Cow::Borrowed(cached.get_or_init(|| name))))
         }
@@ -205,10 +215,12 @@ fn workspace_as<T: Element, U: Compiled>(
 }
 
 /// Casts a scalar to the accumulator type of `U`, where `T` is `U`.
+#[inline]
 fn accumulator<T: Element, U: CpuElement>(number: T::Acc) -> Result<U::Acc> {
     bytemuck::try_cast(number).map_err(|_| foreign::<T>())
 }
 
+#[inline]
 fn input<T: Element, U: CpuElement>(name: &str, view: View<'_, T>) -> Result<HostMatrix<*const U>> {
     // Views of other crates' matrices are created without a check.
     view.shape().len()?;
@@ -231,6 +243,7 @@ fn bias_matrix<T: Element, U: CpuElement>(bias: View<'_, T::Out>, c: Shape) -> R
     }
 }
 
+#[inline]
 fn output<T: Element, U: CpuElement>(view: ViewMut<'_, T::Out>) -> Result<HostMatrix<*mut U::Out>> {
     let layout = view.layout();
     match view.into_memory() {
@@ -239,15 +252,22 @@ fn output<T: Element, U: CpuElement>(view: ViewMut<'_, T::Out>) -> Result<HostMa
     }
 }
 
+/// [`same_elements`], or the error.
+#[inline]
+fn checked_cast<T: Element, S: Scalar, U: Scalar>(memory: *mut S) -> Result<*mut U> {
+    same_elements(memory).ok_or_else(foreign::<T>)
+}
+
 /// Casts a pointer to elements whose `TYPE` is that of `U`.
 ///
 /// Refuses an element type of another crate whose size or alignment is not that of its `TYPE`.
-fn checked_cast<T: Element, S: Scalar, U: Scalar>(memory: *mut S) -> Result<*mut U> {
+#[inline]
+fn same_elements<S: Scalar, U: Scalar>(memory: *mut S) -> Option<*mut U> {
     let memory = memory.cast::<U>();
-    let same = S::TYPE == U::TYPE && size_of::<S>() == size_of::<U>() && memory.is_aligned();
-    if same { Ok(memory) } else { Err(foreign::<T>()) }
+    (S::TYPE == U::TYPE && size_of::<S>() == size_of::<U>() && memory.is_aligned()).then_some(memory)
 }
 
+#[cold]
 fn on_gpu<T: Element>(name: &str, memory: DeviceMemory) -> Error {
     Error::Unsupported {
         what: format!("a product with {name} on cuda:{}", memory.ordinal()),
@@ -257,6 +277,7 @@ fn on_gpu<T: Element>(name: &str, memory: DeviceMemory) -> Error {
 }
 
 /// The error for an element type of another crate, which has no micro-kernels.
+#[cold]
 fn foreign<T: Element>() -> Error {
     Error::Unsupported { what: "a product".into(), ty: T::TYPE, device: "the CPU".into() }
 }

@@ -11,7 +11,8 @@
 //! 3). Where it pays, the threads first pack B, and A if needed, for a round of KC steps, and all
 //! read the same panels. A macro tile takes step after step of KC (LOOP 4), and packs its columns
 //! of B itself unless they are shared. Then each micro-panel of A, MR rows packed or not (LOOP 2),
-//! passes by all panels of B (LOOP 1). For small or skinny operands B is not packed either.
+//! passes by all panels of B (LOOP 1). For small or skinny operands B is not packed either, and
+//! those that one thread multiplies in place skip all of these loops.
 
 use std::ops::Range;
 use std::ptr::null;
@@ -29,6 +30,7 @@ use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
 use super::thread_pool::{self, parallel_phases};
+use super::unpacked::UnpackedProduct;
 
 /// A product of two matrices: C ← act(alpha·A·B + beta·C + bias).
 pub struct Product<'a, T: CpuElement> {
@@ -53,6 +55,13 @@ pub struct Product<'a, T: CpuElement> {
 }
 
 impl<T: CpuElement> Product<'_, T> {
+    /// Adds the multiply-adds of a part to the progress.
+    fn count_work(&self, [rows, cols, steps]: [usize; 3]) {
+        if let Some(meter) = self.meter {
+            meter.add(rows as u64 * cols as u64 * steps as u64);
+        }
+    }
+
     /// Multiplies.
     ///
     /// # Errors
@@ -64,18 +73,8 @@ impl<T: CpuElement> Product<'_, T> {
     /// No other thread accesses C meanwhile, and C is initialized where `beta` is not 0. The bias
     /// has the rows and columns of C and can be read.
     pub unsafe fn run(&self, kernel: &MicroKernel<T>, plan: &BlockingPlan) -> Result<()> {
-        let [m, n, k] = self.sizes;
+        let [m, n, _] = self.sizes;
         let block = |(rows, cols), scratch| CBlock { product: self, kernel, plan, rows, cols, scratch };
-        if plan.is_unblocked() {
-            // A product of a microsecond should not pay for allocations and tasks that it does not
-            // need.
-            let block = block((0..m, 0..n), [SharedPtr::NULL; 4]);
-            for k_range in chunks(0..k, plan.kc) {
-                // SAFETY: the caller's promise; nothing is packed, and C holds the accumulators.
-                unsafe { block.macro_kernel_unpacked(&block.kc_step(0, (0..m, 0..n), k_range, 0)) };
-            }
-            return Ok(());
-        }
         let extents = plan.workspace_extents::<T>(kernel, self.sizes);
         let mut a = ScratchBuffer::new("a packed block of A", &extents[0])?;
         let mut b = ScratchBuffer::new("shared panels of B", &extents[1])?;
@@ -319,9 +318,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let first = k_range.start == slice * slice_len(k, slices, kc);
         let width = self.cols.len();
         let (alpha, beta, accumulators) = if in_place {
-            let MatrixPtr { start, batch_stride, row_stride, .. } =
-                self.product.c.submatrix(self.rows.start, self.cols.start);
-            (alpha, beta, MatrixPtr { start: start.cast(), batch_stride, row_stride, col_stride: 1 })
+            (alpha, beta, self.product.c.submatrix(self.rows.start, self.cols.start).cast())
         } else {
             let start = self.scratch[3].at(slice * self.rows.len() * width);
             (T::Acc::ONE, T::Acc::ZERO, MatrixPtr { start, batch_stride: 0, row_stride: width as isize, col_stride: 1 })
@@ -329,13 +326,6 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let last = k_range.end == k && slices == 1;
         let scale = [alpha, if first { beta } else { T::Acc::ONE }];
         KcStep { rows, cols, k_range, k_groups_before, scale, accumulators, last }
-    }
-
-    /// Adds the multiply-adds of a step to the progress.
-    fn count_work(&self, KcStep { rows, cols, k_range, .. }: &KcStep<T::Acc>) {
-        if let Some(meter) = self.product.meter {
-            meter.add(rows.len() as u64 * cols.len() as u64 * k_range.len() as u64);
-        }
     }
 
     /// Applies the epilogue to complete accumulators, in C or in scratch.
@@ -346,7 +336,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         // SAFETY: the caller's promise.
         unsafe {
             if self.plan.in_place {
-                self.epilogue_in_place(rows, cols, accumulators);
+                self.block_epilogue().apply_in_place::<T>(rows, cols, accumulators);
             } else {
                 let first = accumulators.at(rows.start, cols.start);
                 self.epilogue_to_c(rows, cols, first, accumulators.row_stride as usize);
@@ -425,7 +415,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 let (micro_kernel, to) = (select_packed(sizes), c.at(tile_rows.start, tile_cols.start));
                 // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,
                 // and in the panel.
-                unsafe { micro_kernel([sizes[0], sizes[1], k_groups], alpha, operands, beta, to, c.row_stride()) };
+                unsafe { micro_kernel([sizes[0], sizes[1], k_groups], alpha, &operands, beta, to, c.row_stride()) };
             }
             if last {
                 // SAFETY: the caller's promise. The accumulators are complete, and still in the L1
@@ -434,7 +424,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             }
         }
         (self.kernel.teardown)();
-        self.count_work(step);
+        product.count_work([rows.len(), cols.len(), k_range.len()]);
     }
 
     /// Packs columns of B for a piece of a KC step. `to` holds the panels of the whole step.
@@ -515,61 +505,29 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         }
     }
 
-    /// The macro-kernel without packing B. Micro-tiles are as high as their width allows, one below
-    /// the other, so that their columns of B stay in the L1 cache.
+    /// The macro-kernel without packing B.
     ///
     /// # Safety
     /// As for [`Product::run`], for this step.
     unsafe fn macro_kernel_unpacked(&self, step: &KcStep<T::Acc>) {
         let &KcStep { ref rows, ref cols, ref k_range, scale: [alpha, beta], accumulators: c, last, .. } = step;
-        let (&MicroKernel { vector_len, max_rows, select_packed, select_unpacked, .. }, product) =
-            (self.kernel, self.product);
-        let select = select_unpacked.unwrap_or(select_packed);
-        // The widest micro-tile that is still high enough.
-        let target_rows = rows.len().min(MIN_TILE_ROWS);
-        let widest = max_rows.iter().rposition(|&max| max >= target_rows).map_or(1, |at| at + 1);
-        let ([a_row_stride, a_k_stride], [_, b_k_stride]) = (product.a.strides(), product.b.strides());
-        let a_row_stride = a_row_stride.wrapping_mul(size_of::<T>() as isize);
-        for cols in even_chunks(cols.clone(), widest * vector_len, vector_len) {
-            for rows in even_chunks(rows.clone(), max_rows[cols.len().div_ceil(vector_len) - 1], 1) {
-                let a = product.a.at(self.rows.start + rows.start, k_range.start).cast();
-                let b = product.b.at(self.cols.start + cols.start, k_range.start).cast();
-                let (compensation, overlap) = (null(), OverlappedPacking::NONE);
-                let operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, compensation, overlap };
-                let (micro_kernel, to) = (select([rows.len(), cols.len()]), c.at(rows.start, cols.start));
-                // SAFETY: the micro-tile is in C or in scratch, and its operands are in A and B,
-                // whose elements need no packing.
-                unsafe {
-                    micro_kernel([rows.len(), cols.len(), k_range.len()], alpha, operands, beta, to, c.row_stride())
-                };
-            }
-        }
+        let (a, b, sizes) = (self.product.a, self.product.b, [rows.len(), cols.len(), k_range.len()]);
+        let (a_strides, [_, b_k_stride], c_row_stride) = (a.strides(), b.strides(), c.row_stride());
+        let a = a.at(self.rows.start + rows.start, k_range.start);
+        let (b, first) = (b.at(self.cols.start + cols.start, k_range.start), c.at(rows.start, cols.start));
+        let part = UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c: first, c_row_stride };
+        // SAFETY: the part is in C or in scratch, and its operands are in A and B, whose elements
+        // need no packing.
+        unsafe { part.run(self.kernel) };
         if last {
             // SAFETY: the caller's promise; after the last step the accumulators are complete.
             unsafe { self.epilogue(rows.clone(), cols.clone(), c) };
         }
-        self.count_work(step);
+        self.product.count_work(sizes);
     }
 
     fn block_epilogue(&self) -> MatrixEpilogue<T::Out> {
         self.product.epilogue.submatrix(self.rows.start, self.cols.start)
-    }
-
-    /// Applies the epilogue to complete accumulators in C.
-    ///
-    /// # Safety
-    /// As for [`Product::run`], for a C of accumulators with contiguous rows.
-    unsafe fn epilogue_in_place(&self, rows: Range<usize>, cols: Range<usize>, c: MatrixPtr<T::Acc>) {
-        let epilogue = self.block_epilogue();
-        if epilogue.is_none() {
-            return;
-        }
-        for row in rows {
-            // SAFETY: the caller's promise.
-            unsafe {
-                epilogue.apply::<T>(row, cols.start, std::slice::from_raw_parts_mut(c.at(row, cols.start), cols.len()))
-            };
-        }
     }
 
     /// Stores complete accumulators to C: scaled, with the epilogue, and rounded once where C is
@@ -629,8 +587,6 @@ const MICRO_PANELS: usize = 8;
 const PACK_CHUNKS: usize = 2;
 /// Chunks per thread that add slices.
 const ADD_CHUNKS: usize = 2;
-/// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
-const MIN_TILE_ROWS: usize = 6;
 /// Elements that the epilogue processes at a time.
 const EPILOGUE_CHUNK: usize = 64;
 
@@ -674,42 +630,9 @@ unsafe fn add_scaled<T: CpuElement>(accumulator: T::Acc, beta: T::Acc, c: *const
     if beta == T::Acc::ZERO { accumulator } else { accumulator.plus(beta.times(T::widen_out(unsafe { c.read() }))) }
 }
 
-/// Splits a range into the fewest chunks of at most `size`, as even as possible. Each but the last
-/// is a multiple of `unit`.
-fn even_chunks(range: Range<usize>, size: usize, unit: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = range.len().div_ceil(size).max(1);
-    let units = range.len().div_ceil(unit);
-    // No division per chunk: a few of them take longer than a micro-tile.
-    let (base, remainder) = (units / count, units % count);
-    let mut end = range.start;
-    (0..count).map(move |i| {
-        let start = end;
-        end = range.end.min(start + (base + usize::from(i < remainder)) * unit);
-        start..end
-    })
-}
-
 /// The chunk `i` of a range in `count` chunks, as even as multiples of `unit` allow.
 fn nth_chunk(range: Range<usize>, count: usize, unit: usize, i: usize) -> Range<usize> {
     let units = range.len().div_ceil(unit);
     let at = |i: usize| range.end.min(range.start + units * i / count * unit);
     at(i)..at(i + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn even_chunks_cover_the_range() {
-        for (len, size, unit) in
-            [(64, 64, 16), (100, 64, 16), (1, 64, 16), (13, 6, 1), (65, 64, 16), (509, 64, 16), (7, 8, 1)]
-        {
-            let chunks: Vec<Range<usize>> = even_chunks(5..5 + len, size, unit).collect();
-            assert_eq!(chunks.len(), len.div_ceil(size));
-            assert!(chunks.iter().all(|chunk| !chunk.is_empty() && chunk.len() <= size), "{chunks:?}");
-            assert_eq!((chunks[0].start, chunks[chunks.len() - 1].end), (5, 5 + len));
-            assert!(chunks.windows(2).all(|two| two[0].end == two[1].start && two[0].len() % unit == 0), "{chunks:?}");
-        }
-    }
 }

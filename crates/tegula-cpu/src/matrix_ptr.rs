@@ -28,6 +28,17 @@ impl<S: Copy> MatrixPtr<S> {
         MatrixPtr { start: memory.wrapping_add(layout.offset), batch_stride, row_stride, col_stride }
     }
 
+    /// The same matrix with elements of another type of the same size.
+    pub fn cast<U>(self) -> MatrixPtr<U> {
+        let MatrixPtr { start, batch_stride, row_stride, col_stride } = self;
+        MatrixPtr { start: start.cast(), batch_stride, row_stride, col_stride }
+    }
+
+    /// The transposed matrix.
+    pub fn transposed(self) -> Self {
+        MatrixPtr { row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    }
+
     /// The matrix `batch` of the batch.
     pub fn batch(self, batch: usize) -> Self {
         MatrixPtr { start: self.start.wrapping_offset(batch as isize * self.batch_stride), ..self }

@@ -78,7 +78,7 @@ impl OverlappedPacking {
 /// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
 /// set. The operands can be read. C, with the row stride `row`, can be written, and read unless
 /// beta is 0.
-pub type MicroKernelFn<S> = unsafe fn([usize; 3], S, MicroOperands<S>, S, *mut S, row: isize);
+pub type MicroKernelFn<S> = unsafe fn([usize; 3], S, &MicroOperands<S>, S, *mut S, row: isize);
 
 /// Selects the micro-kernel for a micro-tile of `[rows, cols]`.
 pub type SelectFn<S> = fn([usize; 2]) -> MicroKernelFn<S>;
@@ -278,7 +278,7 @@ pub trait CpuElement: Element<Acc: Accumulate> {
         from.iter().zip(to).for_each(|(&from, to)| *to = <Self as Element>::narrow(from));
     }
     /// The micro-kernels of an instruction set that this CPU has.
-    fn micro_kernel(isa: Isa) -> MicroKernel<Self>;
+    fn micro_kernel(isa: Isa) -> &'static MicroKernel<Self>;
     /// The instruction set of those micro-kernels: not every one has its own for every type.
     fn micro_kernel_isa(isa: Isa) -> Isa;
 }

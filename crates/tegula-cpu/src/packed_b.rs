@@ -42,7 +42,7 @@ impl PackedB {
                 for cols in chunks(0..n, kernel.tile[1]) {
                     let width = cols.len().next_multiple_of(kernel.vector_len);
                     let k_groups = kernel.k_groups(k_range.len());
-                    let to = matrix.wrapping_add(panel_offset(&kernel, n, k_range.start, cols.start, k_groups));
+                    let to = matrix.wrapping_add(panel_offset(kernel, n, k_range.start, cols.start, k_groups));
                     // SAFETY: these columns and steps are in the matrix, panels are disjoint, and
                     // the CPU has the instruction set.
                     unsafe { (kernel.pack[1])(b, cols, k_range.clone(), width, to) };

@@ -23,7 +23,7 @@ pub const fn micro_kernel<T: CpuElement>() -> MicroKernel<T> {
 unsafe fn micro_kernel_4x8<T: CpuElement>(
     [rows, cols, k_groups]: [usize; 3],
     alpha: T::Acc,
-    operands: MicroOperands<T::Acc>,
+    operands: &MicroOperands<T::Acc>,
     beta: T::Acc,
     c: *mut T::Acc,
     row: isize,
@@ -31,10 +31,10 @@ unsafe fn micro_kernel_4x8<T: CpuElement>(
     // SAFETY: the caller's promise.
     let sums = unsafe {
         match (rows, cols) {
-            (ROWS, LANES) => accumulate::<T, ROWS>(LANES, k_groups, operands),
+            (ROWS, LANES) => accumulate::<T, ROWS>(LANES, k_groups, *operands),
             _ => (0..rows).fold([[T::Acc::ZERO; LANES]; ROWS], |mut sums, i| {
                 let a = operands.a.wrapping_byte_offset(i as isize * operands.a_row_stride);
-                sums[i] = accumulate::<T, 1>(cols, k_groups, MicroOperands { a, ..operands })[0];
+                sums[i] = accumulate::<T, 1>(cols, k_groups, MicroOperands { a, ..*operands })[0];
                 sums
             }),
         }

@@ -47,7 +47,7 @@ fn seconds() -> f64 {
     let start = Instant::now();
     for _ in 0..REPEATS {
         // SAFETY: the CPU has the instruction set, and the panels and the micro-tile are full.
-        unsafe { (kernel.select_packed)([mr, nr])([mr, nr, STEPS], 1.0, operands, 0.0, c.as_mut_ptr(), nr as isize) };
+        unsafe { (kernel.select_packed)([mr, nr])([mr, nr, STEPS], 1.0, &operands, 0.0, c.as_mut_ptr(), nr as isize) };
     }
     std::hint::black_box(c);
     start.elapsed().as_secs_f64()

@@ -16,6 +16,7 @@ macro_rules! for_every_type {
 mod fence;
 mod paths;
 mod random;
+mod small;
 mod threads;
 
 use half::{bf16, f16};
@@ -226,7 +227,7 @@ fn micro_kernels_meet_the_constraints_of_blocking() {
     fn one<T: CpuElement>() {
         for isa in instruction_sets() {
             let kernel = T::micro_kernel(isa);
-            let micro_kernel::MicroKernel { vector_len, max_rows, tile: [mr, nr], kc, k_pack, k_unit, .. } = kernel;
+            let &micro_kernel::MicroKernel { vector_len, max_rows, tile: [mr, nr], kc, k_pack, k_unit, .. } = kernel;
             let widths = max_rows.iter().take_while(|&&rows| rows > 0).count();
             assert!(max_rows[widths..].iter().all(|&rows| rows == 0), "{isa} {}", T::TYPE);
             assert!(nr % vector_len == 0, "{isa} {}", T::TYPE);

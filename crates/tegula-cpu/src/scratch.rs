@@ -97,9 +97,6 @@ unsafe impl<S: Send> Send for SharedPtr<S> {}
 unsafe impl<S: Send> Sync for SharedPtr<S> {}
 
 impl<S> SharedPtr<S> {
-    /// The null pointer.
-    pub const NULL: SharedPtr<S> = SharedPtr(std::ptr::null_mut());
-
     /// The pointer to the value `index`.
     pub fn offset(self, index: usize) -> Self {
         SharedPtr(self.at(index))

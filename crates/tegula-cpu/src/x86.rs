@@ -43,9 +43,9 @@ macro_rules! select {
             /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows and `V` vectors of
             /// columns. The last vector is partial unless `WHOLE`.
             #[target_feature(enable = $features)]
-            unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
+            unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
-                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, .. } = operands;
+                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, .. } = *operands;
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if k_groups >= PREFETCH_STEPS {
@@ -143,7 +143,7 @@ macro_rules! select {
 macro_rules! micro_kernels {
     ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal) => {
         $(#[$doc])*
-        pub fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
+        pub const fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
 
             /// [`pack_lane_major`], compiled for these instructions.
@@ -415,7 +415,7 @@ micro_kernels! {
 }
 
 /// bf16 with AVX-512.
-pub fn avx512_bf16() -> MicroKernel<bf16> {
+pub const fn avx512_bf16() -> MicroKernel<bf16> {
     MicroKernel { select_unpacked: Some(unpacked_bf16), max_rows: [12, 12, 6, 6, 4, 4, 3, 3], kc: 512, ..avx512_f32() }
 }
 
@@ -509,18 +509,18 @@ fn set_pair(x: f32) -> [__m512; 2] {
 }
 
 /// f16 with AVX-512.
-pub fn avx512_f16() -> MicroKernel<f16> {
+pub const fn avx512_f16() -> MicroKernel<f16> {
     MicroKernel { select_unpacked: Some(unpacked_f16), kc: 512, ..avx512_f32() }
 }
 
 /// i8 with AVX-512.
-pub fn avx512_bytes() -> MicroKernel<i8> {
+pub const fn avx512_bytes() -> MicroKernel<i8> {
     MicroKernel { select_unpacked: Some(unpacked_i8), ..avx512_i8() }
 }
 
 /// i8 with VNNI, four per lane. It multiplies so fast that packing pays for all but the smallest
 /// products.
-pub fn vnni_bytes() -> MicroKernel<i8> {
+pub const fn vnni_bytes() -> MicroKernel<i8> {
     MicroKernel {
         kc: 1024,
         k_pack: vnni::K_PACK,

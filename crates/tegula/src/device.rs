@@ -205,6 +205,7 @@ impl Device {
     }
 
     /// [`name`](Self::name), without an allocation where it is constant.
+    #[inline]
     pub(crate) fn label(&self) -> Cow<'static, str> {
         match &self.0 {
             Backend::Cpu => "cpu".into(),

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use tegula_core::progress::{Phase, ProgressMeter};
+use tegula_core::progress::ProgressMeter;
 use tegula_cpu::{Isa, PackedB};
 use tegula_kernels::Hopper;
 #[cfg(any(feature = "cuda", feature = "interp"))]
 use tegula_kernels::plan::explain::Engine;
 use tegula_kernels::plan::explain::ProblemOperands;
-use tegula_kernels::plan::{Caps, Explanation, Plan, choose_cached, keeps_order};
+use tegula_kernels::plan::{Explanation, Plan, choose_cached, keeps_order};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::GpuPlan;
@@ -37,19 +37,25 @@ impl<T: Element> Gemm<'_, T> {
     ///
     /// C is unchanged where the error is found before the work begins.
     pub fn run(mut self) -> Result<Report> {
-        let device = match &self.device {
-            Some(device) => device.clone(),
-            None => Device::for_operands(self.a, self.b, self.c.as_view(), self.epilogue.bias)?,
+        let found = match self.device {
+            Some(_) => None,
+            None => Some(Device::for_operands(self.a, self.b, self.c.as_view(), self.epilogue.bias)?),
         };
-        self.check()?;
-        let (product, caps) = (self, device.caps());
-        if caps == Caps::Cpu {
+        let device = self.device.as_ref().or(found.as_ref()).expect("a device is given or found");
+        if matches!(device.0, Backend::Cpu) {
             // One plan only, and choosing would take longer than a small product.
             tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
-            let meter = product.progress.meter(Phase::Multiply, product.work());
-            let Gemm { alpha, a, b, beta, c, epilogue, packed_b, batch_invariant, .. } = product;
+            let report = Report { device: device.label(), kernel: tegula_cpu::kernel_name::<T>()? };
+            let isa = Isa::chosen(T::TYPE)?;
+            let Gemm { alpha, beta, .. } = self;
+            if self.is_plain() && tegula_cpu::gemm_small(isa, alpha, &self.a, &self.b, beta, &mut self.c) {
+                return Ok(report);
+            }
+            self.check()?;
+            let meter = self.meter();
+            let Gemm { alpha, a, b, beta, c, epilogue, packed_b, batch_invariant, .. } = self;
             tegula_cpu::gemm_with_options::<T>(
-                Isa::chosen(T::TYPE)?,
+                isa,
                 alpha,
                 a,
                 b,
@@ -61,8 +67,12 @@ impl<T: Element> Gemm<'_, T> {
                 batch_invariant,
             )?;
             meter.iter().for_each(ProgressMeter::finish);
-            return Ok(Report { device: device.label(), kernel: tegula_cpu::kernel_name::<T>()? });
+            return Ok(report);
         }
+        let device = device.clone();
+        self.check()?;
+        let product = self;
+        let caps = device.caps();
         let problem = product.problem(&caps)?;
         #[cfg(feature = "cuda")]
         autotune(&device, &problem, &product);
@@ -91,18 +101,18 @@ impl<T: Element> Gemm<'_, T> {
 pub(crate) fn explain<T: Element>(
     device: Option<&Device>,
     (accuracy, batch_invariant): (Accuracy, bool),
-    [a, b]: [View<'_, T>; 2],
+    [mut a, mut b]: [View<'_, T>; 2],
     c: View<'_, T::Out>,
-    [alpha, beta]: [T::Acc; 2],
-    epilogue: EpilogueOperands<'_, T::Out>,
+    [mut alpha, beta]: [T::Acc; 2],
+    mut epilogue: EpilogueOperands<'_, T::Out>,
     packed_b: Option<&PackedB>,
 ) -> Result<Explanation> {
     let device = match device {
         Some(device) => device.clone(),
         None => Device::for_operands(a, b, c, epilogue.bias)?,
     };
-    let (alpha, a, b) = input_operands(alpha, a, b, c)?;
-    let epilogue = epilogue_operands::<T>(epilogue, c)?;
+    input_operands(&mut alpha, &mut a, &mut b, c)?;
+    epilogue_operands::<T>(&mut epilogue, c)?;
     let caps = device.caps();
     let problem = problem(accuracy, a, b, c, &caps)?;
     let (plan, recipe) = device.with_tuned(|tuned| {
@@ -188,7 +198,7 @@ impl Device {
             (Backend::Cpu, Plan::Cpu) => Gemm { device: Some(self.clone()), ..product }.run(),
             #[cfg(feature = "interp")]
             (Backend::Interp, Plan::Gpu(recipe)) => {
-                let meter = product.progress.meter(Phase::Multiply, product.work());
+                let meter = product.meter();
                 let name = recipe.with_epilogue(product.epilogue.epilogue()).name();
                 if !product.c.shape().is_empty() {
                     interpret::run(recipe, product, meter.as_ref())?;

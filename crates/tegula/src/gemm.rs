@@ -6,7 +6,7 @@ mod grouped;
 use std::borrow::Cow;
 
 pub use grouped::Grouped;
-use tegula_core::progress::{ProgressReporter, ProgressSink};
+use tegula_core::progress::{Phase, ProgressMeter, ProgressReporter, ProgressSink};
 use tegula_cpu::{PackedB, prepack};
 use tegula_kernels::plan::{Caps, OperandLayout, Problem};
 
@@ -99,6 +99,7 @@ pub struct Report {
 
 impl<'a, T: Element> Gemm<'a, T> {
     /// C = A·B.
+    #[inline]
     pub fn new(a: View<'a, T>, b: View<'a, T>, c: ViewMut<'a, T::Out>) -> Self {
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         let (epilogue, progress) = (EpilogueOperands::default(), ProgressReporter::default());
@@ -137,11 +138,13 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 
     /// Sets alpha, which scales A·B.
+    #[inline]
     pub fn alpha(self, alpha: T::Acc) -> Self {
         Gemm { alpha, ..self }
     }
 
     /// Sets beta, which scales the previous C.
+    #[inline]
     pub fn beta(self, beta: T::Acc) -> Self {
         Gemm { beta, ..self }
     }
@@ -226,6 +229,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     ///
     /// The default is the GPU that holds C, else A or B, and the home stream of that matrix. Where
     /// all are on the host, it is the best device.
+    #[inline]
     pub fn on(self, device: &Device) -> Self {
         Gemm { device: Some(device.clone()), ..self }
     }
@@ -254,13 +258,12 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// Checks the problem and normalizes it for the engines.
     ///
     /// Shapes match, A and B are broadcast to the batch of C, and operands that must not be read
-    /// are empty. On an error nothing changes.
+    /// are empty. On an error nothing is computed.
+    #[inline]
     pub(crate) fn check(&mut self) -> Result<()> {
         let c = self.c.as_view();
-        let inputs = input_operands(self.alpha, self.a, self.b, c)?;
-        self.epilogue = epilogue_operands::<T>(self.epilogue, c)?;
-        (self.alpha, self.a, self.b) = inputs;
-        Ok(())
+        input_operands(&mut self.alpha, &mut self.a, &mut self.b, c)?;
+        epilogue_operands::<T>(&mut self.epilogue, c)
     }
 
     /// Whether the caller has set a device, and with it a stream.
@@ -275,6 +278,18 @@ impl<'a, T: Element> Gemm<'a, T> {
         problem(self.accuracy, self.a, self.b, self.c.as_view(), caps)
     }
 
+    /// Whether C is alpha·A·B + beta·C and nothing else is asked for.
+    pub(crate) fn is_plain(&self) -> bool {
+        let EpilogueOperands { bias, activation } = self.epilogue;
+        bias.is_none() && activation == Activation::None && self.packed_b.is_none() && self.progress.0.is_none()
+    }
+
+    /// The meter of the multiplication, if a sink is set.
+    pub(crate) fn meter(&self) -> Option<ProgressMeter<'a>> {
+        self.progress.0?;
+        self.progress.meter(Phase::Multiply, self.work())
+    }
+
     /// Number of multiply-adds.
     pub(crate) fn work(&self) -> u128 {
         let Shape { batches, rows, cols } = self.c.shape();
@@ -284,48 +299,61 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 }
 
-/// alpha, A and B, checked and broadcast for the engines.
+/// Checks alpha, A and B, and broadcasts A and B for the engines.
+#[inline]
 pub(crate) fn input_operands<'a, T: Element>(
-    mut alpha: T::Acc,
-    mut a: View<'a, T>,
-    mut b: View<'a, T>,
+    alpha: &mut T::Acc,
+    a: &mut View<'a, T>,
+    b: &mut View<'a, T>,
     c: View<'_, T::Out>,
-) -> Result<(T::Acc, View<'a, T>, View<'a, T>)> {
+) -> Result<()> {
     let expected = product_shape(a.shape(), b.shape())?;
     if c.shape() != expected {
-        let (a, b, c) = (a.shape(), b.shape(), c.shape());
-        return Err(Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}")));
+        return Err(wrong_output([a.shape(), b.shape(), expected, c.shape()]));
     }
     let output = device_range(c)?;
     if output.is_some() {
-        for (name, input) in [("A", a), ("B", b)] {
-            refuse_overlap(name, device_range(input)?, output)?;
+        for (name, input) in [("A", &a), ("B", &b)] {
+            refuse_overlap(name, device_range(**input)?, output)?;
         }
     }
-    a = a.broadcast(Shape { batches: expected.batches, ..a.shape() })?;
-    b = b.broadcast(Shape { batches: expected.batches, ..b.shape() })?;
-    if alpha == T::Acc::ZERO || a.shape().cols == 0 {
-        // No multiply-adds: the operands become empty, so that no engine reads them.
-        alpha = T::Acc::ZERO;
-        a = a.cols(..0)?;
-        b = b.rows(..0)?;
+    for input in [&mut *a, &mut *b] {
+        if input.shape().batches != expected.batches {
+            *input = input.broadcast(Shape { batches: expected.batches, ..input.shape() })?;
+        }
     }
-    Ok((alpha, a, b))
+    if *alpha == T::Acc::ZERO || a.shape().cols == 0 {
+        // No multiply-adds: the operands become empty, so that no engine reads them.
+        *alpha = T::Acc::ZERO;
+        *a = a.cols(..0)?;
+        *b = b.rows(..0)?;
+    }
+    Ok(())
 }
 
-/// The epilogue, checked for the engines: a bias for each matrix of C, and a supported activation.
-pub(crate) fn epilogue_operands<'a, T: Element>(
-    epilogue: EpilogueOperands<'a, T::Out>,
+#[cold]
+fn wrong_output([a, b, expected, c]: [Shape; 4]) -> Error {
+    Error::Shape(format!("A is {a} and B is {b}, so C must be {expected}, not {c}"))
+}
+
+/// Checks the epilogue for the engines: a bias for each matrix of C, and a supported activation.
+#[inline]
+pub(crate) fn epilogue_operands<T: Element>(
+    epilogue: &mut EpilogueOperands<'_, T::Out>,
     c: View<'_, T::Out>,
-) -> Result<EpilogueOperands<'a, T::Out>> {
+) -> Result<()> {
     if let Some(bias) = epilogue.bias {
         refuse_overlap("bias", device_range(bias)?, device_range(c)?)?;
     }
-    epilogue.broadcast_to(c.shape(), T::TYPE)
+    if epilogue.bias.is_some() || epilogue.activation != Activation::None {
+        *epilogue = epilogue.broadcast_to(c.shape(), T::TYPE)?;
+    }
+    Ok(())
 }
 
 /// The GPU addresses that a view uses; `None` on the host, where the borrow checker, or the
 /// contract of `from_raw_parts`, rules out overlap with a mutable view.
+#[inline]
 fn device_range<T: Scalar>(view: View<'_, T>) -> Result<Option<(u128, u128)>> {
     match view.memory() {
         Memory::Device(_) => Ok(address_range(view, view.layout().span()?)),
@@ -376,25 +404,23 @@ pub(crate) fn refuse_overlap(
 }
 
 /// The shape of A·B.
+#[inline]
 pub(crate) fn product_shape(a: Shape, b: Shape) -> Result<Shape> {
-    if a.cols != b.rows {
-        return Err(Error::Shape(format!(
-            "A is {a} and B is {b}: A's {} columns must equal B's {} rows",
-            a.cols, b.rows
-        )));
+    let batches = if a.batches == 1 { b.batches } else { a.batches };
+    if a.cols != b.rows || b.batches != 1 && b.batches != batches {
+        return Err(no_product(a, b));
     }
-    Ok(Shape { batches: batches_of(a, b)?, rows: a.rows, cols: b.cols })
+    Ok(Shape { batches, rows: a.rows, cols: b.cols })
 }
 
-fn batches_of(a: Shape, b: Shape) -> Result<usize> {
-    match (a.batches, b.batches) {
-        (x, y) if x == y => Ok(x),
-        (1, y) => Ok(y),
-        (x, 1) => Ok(x),
-        (x, y) => Err(Error::Shape(format!(
-            "A is a batch of {x} and B of {y}; the batches must have equal length, or length 1"
-        ))),
-    }
+#[cold]
+fn no_product(a: Shape, b: Shape) -> Error {
+    Error::Shape(if a.cols != b.rows {
+        format!("A is {a} and B is {b}: A's {} columns must equal B's {} rows", a.cols, b.rows)
+    } else {
+        let (x, y) = (a.batches, b.batches);
+        format!("A is a batch of {x} and B of {y}; the batches must have equal length, or length 1")
+    })
 }
 
 #[cfg(test)]

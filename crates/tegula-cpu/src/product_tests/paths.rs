@@ -1,7 +1,7 @@
 //! Products of every blocking: the bits of the result are independent of the number of threads.
 
 use super::*;
-use crate::blocking::{BlockingPlan, BlockingProblem};
+use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem};
 
 /// Batches, sizes m, n and k, and whether A, B and C are transposed.
 type Case = (usize, [usize; 3], [bool; 3]);
@@ -91,7 +91,8 @@ fn cases_cover_every_blocking_plan() {
                     prepacked: false,
                     threads,
                 };
-                plans.push(BlockingPlan::new::<T>(&T::micro_kernel(isa), &problem));
+                let kernel = T::micro_kernel(isa);
+                plans.push(BlockingPlan::new(kernel, &problem, Accumulation::new(kernel, &problem)));
             }
         }
     }
@@ -101,7 +102,7 @@ fn cases_cover_every_blocking_plan() {
     }
     let covered =
         |name: &str, is_one: fn(&BlockingPlan) -> bool| assert!(plans.iter().any(is_one), "no case is {name}");
-    covered("unblocked", BlockingPlan::is_unblocked);
+    covered("unblocked", |plan| plan.in_place && plan.packed == [false; 2] && plan.grid.threads == 1);
     covered("unpacked and parallel", |plan| plan.packed == [false; 2] && plan.grid.threads > 1);
     covered("with B packed", |plan| plan.packed == [false, true]);
     covered("with A and B packed", |plan| plan.packed == [true; 2]);

@@ -1,7 +1,7 @@
 //! Random problems on 1 to 64 threads: the bits of the result are the same.
 
 use super::*;
-use crate::blocking::{BlockingPlan, BlockingProblem};
+use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem};
 
 /// A random problem, large enough that threads share it.
 struct Problem {
@@ -81,7 +81,8 @@ impl Problem {
             problem: impl Fn([T::Acc; 2]) -> BlockingProblem<T::Acc>,
         ) -> usize {
             let scalars = if exact { [T::Acc::ONE, T::Acc::ZERO] } else { [T::Acc::ONE; 2] };
-            BlockingPlan::new::<T>(&T::micro_kernel(isa), &problem(scalars)).grid.threads
+            let (kernel, problem) = (T::micro_kernel(isa), problem(scalars));
+            BlockingPlan::new(kernel, &problem, Accumulation::new(kernel, &problem)).grid.threads
         }
         with_operand_type!(
             self.ty,

@@ -1,0 +1,154 @@
+//! The loops of products from unpacked operands.
+
+use std::ptr::null;
+
+use tegula_core::element::Scalar;
+
+use super::epilogue::MatrixEpilogue;
+use super::matrix_ptr::MatrixPtr;
+use super::micro_kernel::{CpuElement, MicroKernel, MicroOperands, OverlappedPacking, VECTORS};
+
+/// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
+const MIN_TILE_ROWS: usize = 6;
+
+/// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
+/// accumulators.
+#[derive(Clone, Copy)]
+pub struct UnpackedProduct<T: CpuElement> {
+    /// m, n and k, all nonzero.
+    pub sizes: [usize; 3],
+    pub alpha: T::Acc,
+    /// The first element of A, and its strides along rows and along k.
+    pub a: *const T,
+    pub a_strides: [isize; 2],
+    /// The first element of B, and its stride along k. Columns are contiguous.
+    pub b: *const T,
+    pub b_k_stride: isize,
+    pub beta: T::Acc,
+    /// The first element of C, and its row stride. Columns are contiguous.
+    pub c: *mut T::Acc,
+    pub c_row_stride: isize,
+}
+
+impl<T: CpuElement> UnpackedProduct<T> {
+    /// Multiplies in steps of `kc`, then applies an epilogue.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run), for all steps. The bias has the rows and columns of C, and can be
+    /// read.
+    pub unsafe fn run_in_steps(mut self, kernel: &MicroKernel<T>, kc: usize, epilogue: &MatrixEpilogue<T::Out>) {
+        let ([m, n, k], a, b) = (self.sizes, self.a, self.b);
+        let mut start = 0;
+        while start < k {
+            self.sizes[2] = kc.min(k - start);
+            self.a = a.wrapping_offset((start as isize).wrapping_mul(self.a_strides[1]));
+            self.b = b.wrapping_offset((start as isize).wrapping_mul(self.b_k_stride));
+            // SAFETY: the caller's promise.
+            unsafe { self.run(kernel) };
+            self.beta = T::Acc::ONE;
+            start += self.sizes[2];
+        }
+        let c = MatrixPtr { start: self.c, batch_stride: 0, row_stride: self.c_row_stride, col_stride: 1 };
+        // SAFETY: the caller's promise; the accumulators are complete.
+        unsafe { epilogue.apply_in_place::<T>(0..m, 0..n, c) };
+    }
+
+    /// Multiplies. Micro-tiles are as high as their width allows, one below the other, so that
+    /// their columns of B stay in the L1 cache.
+    ///
+    /// # Safety
+    /// The CPU has the instruction set of the micro-kernel, which reads unpacked operands. They
+    /// have these rows, columns and steps. No other thread accesses C meanwhile, and C is
+    /// initialized where `beta` is not 0.
+    #[inline]
+    pub unsafe fn run(&self, kernel: &MicroKernel<T>) {
+        let UnpackedProduct { sizes: [m, n, k], alpha, a_strides: [a_row, a_k_stride], b_k_stride, beta, .. } = *self;
+        let MicroKernel { vector_len, max_rows, .. } = kernel;
+        let select = kernel.select_unpacked.unwrap_or(kernel.select_packed);
+        let vectors_of = |cols: usize| (cols + vector_len - 1) >> vector_len.trailing_zeros();
+        let (a, a_row_stride) = (self.a.cast(), a_row.wrapping_mul(size_of::<T>() as isize));
+        let (compensation, overlap) = (null(), OverlappedPacking::NONE);
+        let b = self.b.cast();
+        let mut operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, compensation, overlap };
+        let mut widest = vectors_of(n).min(VECTORS);
+        if n <= widest * vector_len && m <= max_rows[widest - 1] {
+            // SAFETY: the caller's promise; C is one micro-tile.
+            return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
+        }
+        // The widest micro-tile that is still high enough.
+        while widest > 1 && max_rows[widest - 1] < m.min(MIN_TILE_ROWS) {
+            widest -= 1;
+        }
+        let (mut widths, mut col) = (EvenChunks::new(n, widest * vector_len, *vector_len), 0);
+        while col < n {
+            let cols = widths.next(n - col);
+            let (mut heights, mut row) = (EvenChunks::new(m, max_rows[vectors_of(cols) - 1], 1), 0);
+            operands.b = self.b.wrapping_add(col).cast();
+            while row < m {
+                let rows = heights.next(m - row);
+                let below = (row as isize).wrapping_mul(a_row_stride);
+                operands.a = self.a.wrapping_byte_offset(below).cast();
+                let c = self.c.wrapping_offset((row as isize).wrapping_mul(self.c_row_stride)).wrapping_add(col);
+                // SAFETY: the caller's promise; the micro-tile is in C.
+                unsafe { select([rows, cols])([rows, cols, k], alpha, &operands, beta, c, self.c_row_stride) };
+                row += rows;
+            }
+            col += cols;
+        }
+    }
+}
+
+/// The fewest chunks of at most a size, as even as possible. Each but the last is a multiple of a
+/// unit.
+struct EvenChunks {
+    unit: usize,
+    /// Length of a chunk, but for the first ones.
+    len: usize,
+    /// How many chunks are one unit longer.
+    longer: usize,
+}
+
+impl EvenChunks {
+    #[inline(always)]
+    fn new(len: usize, size: usize, unit: usize) -> EvenChunks {
+        // Divisions take longer than a small micro-tile: none for a single chunk, and none per
+        // chunk.
+        if len <= size {
+            return EvenChunks { unit, len, longer: 0 };
+        }
+        let (count, units) = (len.div_ceil(size), len.div_ceil(unit));
+        EvenChunks { unit, len: units / count * unit, longer: units % count }
+    }
+
+    /// The length of the next chunk, where `left` is the length from there on.
+    #[inline(always)]
+    fn next(&mut self, left: usize) -> usize {
+        let len = if self.longer > 0 { self.len + self.unit } else { self.len };
+        self.longer = self.longer.saturating_sub(1);
+        len.min(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_chunks_cover_the_range() {
+        for (len, size, unit) in
+            [(64, 64, 16), (100, 64, 16), (1, 64, 16), (13, 6, 1), (65, 64, 16), (509, 64, 16), (7, 8, 1)]
+        {
+            let (mut chunks, mut left, mut lengths) = (EvenChunks::new(len, size, unit), len, Vec::new());
+            while left > 0 {
+                let next = chunks.next(left);
+                assert!((1..=size).contains(&next), "{len} {size} {unit}: {lengths:?}, {next}");
+                assert!(left == next || next.is_multiple_of(unit), "{len} {size} {unit}: {lengths:?}, {next}");
+                lengths.push(next);
+                left -= next;
+            }
+            assert_eq!(lengths.len(), len.div_ceil(size));
+            let (shortest, longest) = (lengths.iter().min().unwrap(), lengths.iter().max().unwrap());
+            assert!(longest - shortest < 2 * unit, "{lengths:?}");
+        }
+    }
+}
