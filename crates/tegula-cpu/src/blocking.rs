@@ -111,8 +111,8 @@ pub struct Accumulation {
     pub unblocked: bool,
 }
 
-/// Largest m, n and k of a small product: one step of k, one slice, too little work for two threads,
-/// and rows of B in the L1 cache at any stride.
+/// Largest m, n and k of a small product: one step of k, one slice, too little work for two
+/// threads, and rows of B in the L1 cache at any stride.
 pub const SMALL_EXTENT: usize = 64;
 
 /// Whether every small product whose B has contiguous columns is [unblocked](Accumulation): decided

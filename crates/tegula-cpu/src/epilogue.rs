@@ -57,7 +57,7 @@ impl<O: Scalar> MatrixEpilogue<O> {
     ///
     /// # Safety
     /// The bias and C, whose rows are contiguous, have these rows and columns. The bias can be
-    /// read, and C is accessed by nobody else. The CPU has the instruction set.
+    /// read, and no other thread accesses C. The CPU has the instruction set.
     pub unsafe fn apply_in_place<T: CpuElement<Out = O>>(
         &self,
         rows: Range<usize>,
