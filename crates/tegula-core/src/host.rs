@@ -53,8 +53,13 @@ pub fn bytes<T>(extents: &[usize]) -> u128 {
 /// # Errors
 /// [`Error::OutOfMemory`] where they do not fit, also where their number exceeds `usize`.
 pub fn try_vec<T>(extents: &[usize], what: impl Fn() -> String) -> Result<Vec<T>> {
+    try_vec_of(extents, &what)
+}
+
+/// [`try_vec`], compiled once for each `T`.
+fn try_vec_of<T>(extents: &[usize], what: &dyn Fn() -> String) -> Result<Vec<T>> {
     let bytes = bytes::<T>(extents);
-    check(bytes, &what)?;
+    check(bytes, what)?;
     let mut vec = Vec::new();
     let reserved = count(extents).is_some_and(|len| vec.try_reserve_exact(len).is_ok());
     if reserved { Ok(vec) } else { Err(out_of_memory(bytes, what)) }

@@ -4,51 +4,82 @@
 //! round once to nearest, ties to even, and overflow to infinity. Casts to integers truncate
 //! fractions, saturate values out of range, and map NaN to 0.
 
+use bytemuck::Pod;
 use tegula_core::element::round_to_odd;
+use tegula_core::nd::NdLayout;
 
 use crate::dtype::Dtype;
 use crate::number::{Bool, F8E4M3, F8E5M2, Number, bf16, f16};
 use crate::{AnyArray, Array, ErrorMessage};
 
-/// A type to cast from, widened to f64, i64 or u64.
+/// Elements that are widened at once, and stay in the cache until they are rounded.
+const CHUNK: usize = 512;
+
+/// A type to cast from.
 pub(crate) trait Source: Number {
-    fn cast<T: Target>(self) -> T;
+    /// The type that holds all its values.
+    type Wide: Wide;
+    fn widen(self) -> Self::Wide;
 }
 
-/// A type to cast to, rounded once from f64, i64 or u64.
+/// A type to cast to, rounded once.
 pub(crate) trait Target: Number {
     fn round_f64(value: f64) -> Self;
+    fn round_i32(value: i32) -> Self;
     fn round_i64(value: i64) -> Self;
     fn round_u64(value: u64) -> Self;
 }
 
+/// A type between both, so that a cast need not be compiled for each pair of dtypes.
+pub(crate) trait Wide: Pod {
+    fn round<T: Target>(self) -> T;
+}
+
+macro_rules! wide {
+    ($($t:ty, $round:ident;)*) => {$(
+        impl Wide for $t {
+            fn round<T: Target>(self) -> T {
+                T::$round(self)
+            }
+        }
+    )*};
+}
+
+wide! {
+    f64, round_f64;
+    i32, round_i32;
+    i64, round_i64;
+    u64, round_u64;
+}
+
 macro_rules! sources {
-    ($($t:ty, $from:ident, $widen:expr;)*) => {$(
+    ($($t:ty, $wide:ty, $widen:expr;)*) => {$(
         impl Source for $t {
-            fn cast<T: Target>(self) -> T {
-                let widen: fn($t) -> _ = $widen;
-                T::$from(widen(self))
+            type Wide = $wide;
+            fn widen(self) -> $wide {
+                let widen: fn($t) -> $wide = $widen;
+                widen(self)
             }
         }
     )*};
 }
 
 sources! {
-    f64, round_f64, |x| x;
-    f32, round_f64, f64::from;
-    f16, round_f64, f64::from;
-    bf16, round_f64, f64::from;
-    F8E4M3, round_f64, F8E4M3::to_f64;
-    F8E5M2, round_f64, F8E5M2::to_f64;
-    i64, round_i64, |x| x;
-    i32, round_i64, i64::from;
-    i16, round_i64, i64::from;
-    i8, round_i64, i64::from;
-    u64, round_u64, |x| x;
-    u32, round_u64, u64::from;
-    u16, round_u64, u64::from;
-    u8, round_u64, u64::from;
-    Bool, round_u64, |x| x.is_true().into();
+    f64, f64, |x| x;
+    f32, f64, f64::from;
+    f16, f64, f64::from;
+    bf16, f64, f64::from;
+    F8E4M3, f64, F8E4M3::to_f64;
+    F8E5M2, f64, F8E5M2::to_f64;
+    i64, i64, |x| x;
+    i32, i32, |x| x;
+    i16, i32, i32::from;
+    i8, i32, i32::from;
+    u64, u64, |x| x;
+    u32, i64, i64::from;
+    u16, i32, i32::from;
+    u8, i32, i32::from;
+    Bool, i32, |x| x.is_true().into();
 }
 
 macro_rules! targets {
@@ -56,6 +87,7 @@ macro_rules! targets {
     (wide $($t:ty)*) => {$(
         impl Target for $t {
             fn round_f64(value: f64) -> Self { value as $t }
+            fn round_i32(value: i32) -> Self { value as $t }
             fn round_i64(value: i64) -> Self { value as $t }
             fn round_u64(value: u64) -> Self { value as $t }
         }
@@ -63,6 +95,7 @@ macro_rules! targets {
     (half $($t:ty)*) => {$(
         impl Target for $t {
             fn round_f64(value: f64) -> Self { <$t>::from_f32(round_to_odd(value)) }
+            fn round_i32(value: i32) -> Self { Self::round_f64(value.into()) }
             fn round_i64(value: i64) -> Self { Self::round_f64(round_u64_to_odd(value.unsigned_abs()).copysign(if value < 0 { -1.0 } else { 1.0 })) }
             fn round_u64(value: u64) -> Self { Self::round_f64(round_u64_to_odd(value)) }
         }
@@ -71,6 +104,7 @@ macro_rules! targets {
     (int $($t:ty)*) => {$(
         impl Target for $t {
             fn round_f64(value: f64) -> Self { value as $t }
+            fn round_i32(value: i32) -> Self { <$t>::try_from(value).unwrap_or(if value < 0 { <$t>::MIN } else { <$t>::MAX }) }
             fn round_i64(value: i64) -> Self { <$t>::try_from(value).unwrap_or(if value < 0 { <$t>::MIN } else { <$t>::MAX }) }
             fn round_u64(value: u64) -> Self { <$t>::try_from(value).unwrap_or(<$t>::MAX) }
         }
@@ -93,35 +127,55 @@ fn round_u64_to_odd(value: u64) -> f64 {
 
 /// Casts an array, in the same order.
 pub(crate) fn array<S: Source>(array: Array<S>, dtype: Dtype) -> Result<AnyArray, ErrorMessage> {
+    let mut chunks = array.data.chunks(CHUNK);
+    let next: NextChunk<S::Wide> = &mut |wide| {
+        let chunk = chunks.next().unwrap_or_default();
+        wide.iter_mut().zip(chunk).for_each(|(wide, &x)| *wide = x.widen());
+    };
+    let (len, layout) = (array.data.len(), array.layout);
     match dtype {
-        Dtype::F64 => convert::<S, f64>(array),
-        Dtype::F32 => convert::<S, f32>(array),
-        Dtype::F16 => convert::<S, f16>(array),
-        Dtype::BF16 => convert::<S, bf16>(array),
-        Dtype::I64 => convert::<S, i64>(array),
-        Dtype::I32 => convert::<S, i32>(array),
-        Dtype::I16 => convert::<S, i16>(array),
-        Dtype::I8 => convert::<S, i8>(array),
-        Dtype::U64 => convert::<S, u64>(array),
-        Dtype::U32 => convert::<S, u32>(array),
-        Dtype::U16 => convert::<S, u16>(array),
-        Dtype::U8 => convert::<S, u8>(array),
+        Dtype::F64 => round::<_, f64>(len, layout, next),
+        Dtype::F32 => round::<_, f32>(len, layout, next),
+        Dtype::F16 => round::<_, f16>(len, layout, next),
+        Dtype::BF16 => round::<_, bf16>(len, layout, next),
+        Dtype::I64 => round::<_, i64>(len, layout, next),
+        Dtype::I32 => round::<_, i32>(len, layout, next),
+        Dtype::I16 => round::<_, i16>(len, layout, next),
+        Dtype::I8 => round::<_, i8>(len, layout, next),
+        Dtype::U64 => round::<_, u64>(len, layout, next),
+        Dtype::U32 => round::<_, u32>(len, layout, next),
+        Dtype::U16 => round::<_, u16>(len, layout, next),
+        Dtype::U8 => round::<_, u8>(len, layout, next),
         Dtype::F8E4M3 | Dtype::F8E5M2 | Dtype::Bool => Err(format!("cannot be cast to {dtype}: the type is read-only")),
     }
 }
 
-fn convert<S: Source, T: Target>(array: Array<S>) -> Result<AnyArray, ErrorMessage> {
-    let shape = tegula_core::nd::display(&array.layout.shape);
-    let what = || format!("{shape} {} in addition to the original", T::DTYPE);
-    let mut data = tegula_core::host::try_vec::<T>(&[array.data.len()], what)
-        .map_err(|_| format!("does not fit in memory: {}", what()))?;
-    data.extend(array.data.iter().map(|&x| x.cast::<T>()));
-    Ok(T::into_any(Array { data: data.into(), layout: array.layout }))
+/// Fills a chunk with the next elements, widened; the last chunk in part.
+type NextChunk<'a, W> = &'a mut dyn FnMut(&mut [W; CHUNK]);
+
+fn round<W: Wide, T: Target>(len: usize, layout: NdLayout, next: NextChunk<W>) -> Result<AnyArray, ErrorMessage> {
+    let what = || format!("{} {} in addition to the original", tegula_core::nd::display(&layout.shape), T::DTYPE);
+    let mut data: Vec<T> =
+        tegula_core::host::try_vec(&[len], what).map_err(|_| format!("does not fit in memory: {}", what()))?;
+    let mut wide = [W::zeroed(); CHUNK];
+    while data.len() < len {
+        next(&mut wide);
+        data.extend(wide[..CHUNK.min(len - data.len())].iter().map(|x| x.round::<T>()));
+    }
+    Ok(T::into_any(Array { data: data.into(), layout }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    trait Cast: Source {
+        fn cast<T: Target>(self) -> T {
+            self.widen().round()
+        }
+    }
+
+    impl<S: Source> Cast for S {}
 
     #[test]
     fn cast_to_16_bits_rounds_once() {
