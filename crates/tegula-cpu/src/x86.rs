@@ -16,10 +16,6 @@ use super::vnni;
 
 /// Steps of k from which a micro-kernel prefetches its C: enough to hide the cache miss.
 const PREFETCH_STEPS: usize = 64;
-/// Accumulator vectors from which the loop unrolls two steps of k instead of four.
-///
-/// Their multiplications hide the loop overhead.
-const LARGE: usize = 12;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -49,7 +45,7 @@ macro_rules! select {
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if k_groups >= PREFETCH_STEPS {
-                    (0..R).for_each(|i| prefetch(c.wrapping_offset(i as isize * row).cast(), cols * size_of::<$t>()));
+                    prefetch(c.cast(), R, row * size_of::<$t>() as isize, cols * size_of::<$t>());
                 }
                 let mut accumulators = [[$splat(0 as $t); V]; R];
                 if $compensated {
@@ -80,19 +76,11 @@ macro_rules! select {
                     };
                 }
                 let mut left = k_groups;
-                if a_k_stride == 1 && R * V >= LARGE {
+                if a_k_stride == 1 {
                     while left >= 2 {
                         step!(0);
                         step!(1);
                         (a, b, left) = (a.wrapping_add(2), b_rows.at(b, 2), left - 2);
-                    }
-                } else if a_k_stride == 1 {
-                    while left >= 4 {
-                        step!(0);
-                        step!(1);
-                        step!(2);
-                        step!(3);
-                        (a, b, left) = (a.wrapping_add(4), b_rows.at(b, 4), left - 4);
                     }
                 }
                 for _ in 0..left {
@@ -102,9 +90,9 @@ macro_rules! select {
                 let (scale, keep) = ($splat(alpha), $splat(beta));
                 // A multiplication of 32-bit integers costs as much as several steps.
                 if alpha != 1 as $t {
-                    for row in &mut accumulators {
-                        for sum in row {
-                            *sum = $mul(scale, *sum);
+                    for i in 0..R {
+                        for v in 0..V {
+                            accumulators[i][v] = $mul(scale, accumulators[i][v]);
                         }
                     }
                 }
@@ -221,12 +209,17 @@ impl RowStrides {
     }
 }
 
-/// Prefetches a row of C for writing.
-#[inline(always)]
-fn prefetch(row: *const i8, bytes: usize) {
-    for line in (0..bytes).step_by(LINE) {
-        // SAFETY: every x86-64 CPU has the instruction, which accesses no memory.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(row.wrapping_add(line)) };
+/// Prefetches rows of C for writing; the row stride and their length are in bytes.
+///
+/// Not inlined, or each micro-kernel would be compiled with the loops.
+#[inline(never)]
+fn prefetch(c: *const i8, rows: usize, row: isize, bytes: usize) {
+    for i in 0..rows {
+        for line in (0..bytes).step_by(LINE) {
+            let address = c.wrapping_offset(i as isize * row).wrapping_add(line);
+            // SAFETY: every x86-64 CPU has the instruction, which accesses no memory.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(address) };
+        }
     }
 }
 
