@@ -148,18 +148,28 @@ impl Registers {
         }
     }
 
+    /// The lanes of a register of a type of 4 or 8 bytes.
+    #[inline]
+    fn lanes<T: bytemuck::Pod>(&self, reg: Reg) -> Lanes<T> {
+        if size_of::<T>() == 8 { bytemuck::cast(self.u64s(reg)) } else { bytemuck::cast(self.u32s(reg)) }
+    }
+
+    #[inline]
+    fn put_lanes<T: bytemuck::Pod>(&mut self, reg: Reg, lanes: Lanes<T>) {
+        if size_of::<T>() == 8 {
+            self.put_u64s(reg, bytemuck::cast(lanes));
+        } else {
+            self.put_u32s(reg, bytemuck::cast(lanes));
+        }
+    }
+
     #[inline]
     fn map2<T: bytemuck::Pod>(&mut self, [dst, a, b]: [Reg; 3], f: impl Fn(T, T) -> T) {
-        if size_of::<T>() == 8 {
-            let (a, b) = (self.u64s(a), self.u64s(b));
-            let (a, b): (Lanes<T>, Lanes<T>) = (bytemuck::cast(a), bytemuck::cast(b));
-            let out: Lanes<T> = std::array::from_fn(|i| f(a[i], b[i]));
-            self.put_u64s(dst, bytemuck::cast(out));
-        } else {
-            let (a, b): (Lanes<T>, Lanes<T>) = (bytemuck::cast(self.u32s(a)), bytemuck::cast(self.u32s(b)));
-            let out: Lanes<T> = std::array::from_fn(|i| f(a[i], b[i]));
-            self.put_u32s(dst, bytemuck::cast(out));
+        let (mut out, b): (Lanes<T>, Lanes<T>) = (self.lanes(a), self.lanes(b));
+        for (a, b) in out.iter_mut().zip(&b) {
+            *a = f(*a, *b);
         }
+        self.put_lanes(dst, out);
     }
 
     #[inline]

@@ -5,7 +5,7 @@
 //! infinity, NaN) follow the tables of the PTX ISA.
 
 use super::half::{HalfType, flush_f16};
-use super::lanes::{map, map_halves};
+use super::lanes::{map_calls, map_halves};
 use super::narrow::{Format, Rounding, bf16_value, f16_value};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation, double, single};
@@ -76,20 +76,20 @@ impl Approximate {
     pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) {
         match (self.ty, self.function) {
             (Type::F32, Function::Div { full }) => {
-                map(sources, out, |[a, b]| self.f32(a, |a| divide(a, f32::from_bits(b as u32), full, self.ftz)));
+                map_calls(sources, out, &|[a, b]| self.f32(a, |a| divide(a, f32::from_bits(b as u32), full, self.ftz)));
             }
-            (Type::F32, _) => map(sources, out, |[a]| self.f32(a, |a| self.value(a.into()) as f32)),
-            (Type::F64, _) if self.ftz => map(sources, out, |[a]| self.high_word(a)),
-            (Type::F64, _) => map(sources, out, |[a]| {
+            (Type::F32, _) => map_calls(sources, out, &|[a]| self.f32(a, |a| self.value(a.into()) as f32)),
+            (Type::F64, _) if self.ftz => map_calls(sources, out, &|[a]| self.high_word(a)),
+            (Type::F64, _) => map_calls(sources, out, &|[a]| {
                 let a = f64::from_bits(a);
                 double::bits(self.value(a), [a])
             }),
-            (Type::Half(HalfType { bf16: true, pair }), _) => map_halves(sources, out, pair, |[a]| {
+            (Type::Half(HalfType { bf16: true, pair }), _) => map_halves(sources, out, pair, &|[a]| {
                 let a = if self.ftz { flush_bf16(a) } else { a };
                 let result = Format::BF16.round(self.value(bf16_value(a).into()), Rounding::Nearest, false) as u16;
                 if self.ftz { flush_bf16(result) } else { result }
             }),
-            (Type::Half(HalfType { pair, .. }), _) => map_halves(sources, out, pair, |[a]| {
+            (Type::Half(HalfType { pair, .. }), _) => map_halves(sources, out, pair, &|[a]| {
                 let a = if self.ftz { flush_f16(a) } else { a };
                 Format::F16.round(self.value(f16_value(a).into()), Rounding::Nearest, false) as u16
             }),

@@ -1,6 +1,6 @@
 //! Counting, finding, extracting and inserting bits, and dot products of bytes.
 
-use super::lanes::map;
+use super::lanes::map_calls;
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
 use crate::ast::ScalarType::{B32, B64, S32, S64, U32, U64};
@@ -86,25 +86,33 @@ impl Bits {
         let width = self.width;
         let mask = low(width);
         match self.op {
-            Op::Population => map(sources, out, |[a]| (a & mask).count_ones().into()),
-            Op::LeadingZeros => map(sources, out, |[a]| ((a & mask).leading_zeros() + width - 64).into()),
-            Op::Reverse => map(sources, out, |[a]| a.reverse_bits() >> (64 - width)),
-            Op::Find { signed, shift_amount } => map(sources, out, |[a]| find(a, width, signed, shift_amount).into()),
-            Op::FindNth => map(sources, out, |[a, base, offset]| find_nth(a as u32, base as u32, offset as i32).into()),
-            Op::Extract { signed } => map(sources, out, |[a, at, count]| {
+            Op::Population => map_calls(sources, out, &|[a]| (a & mask).count_ones().into()),
+            Op::LeadingZeros => map_calls(sources, out, &|[a]| ((a & mask).leading_zeros() + width - 64).into()),
+            Op::Reverse => map_calls(sources, out, &|[a]| a.reverse_bits() >> (64 - width)),
+            Op::Find { signed, shift_amount } => {
+                map_calls(sources, out, &|[a]| find(a, width, signed, shift_amount).into())
+            }
+            Op::FindNth => {
+                map_calls(sources, out, &|[a, base, offset]| find_nth(a as u32, base as u32, offset as i32).into())
+            }
+            Op::Extract { signed } => map_calls(sources, out, &|[a, at, count]| {
                 extract(a & mask, position(at, width), position(count, width), width, signed)
             }),
             Op::Insert => {
-                map(sources, out, |[a, b, at, count]| insert(a, b, position(at, width), position(count, width)) & mask);
+                map_calls(sources, out, &|[a, b, at, count]| {
+                    insert(a, b, position(at, width), position(count, width)) & mask
+                });
             }
             Op::Extend { signed, clamp } => {
-                map(sources, out, |[a, n]| extend(a as u32, n as u32, signed, clamp).into())
+                map_calls(sources, out, &|[a, n]| extend(a as u32, n as u32, signed, clamp).into())
             }
-            Op::Mask { clamp } => map(sources, out, |[at, count]| field_mask(at as u32, count as u32, clamp).into()),
-            Op::Dot4 { signed } => map(sources, out, |[a, b, c]| dot(a, b, c, signed, 8, 4)),
+            Op::Mask { clamp } => {
+                map_calls(sources, out, &|[at, count]| field_mask(at as u32, count as u32, clamp).into())
+            }
+            Op::Dot4 { signed } => map_calls(sources, out, &|[a, b, c]| dot(a, b, c, signed, 8, 4)),
             Op::Dot2 { signed, high } => {
                 let shift = if high { 16 } else { 0 };
-                map(sources, out, |[a, b, c]| dot(a, b >> shift, c, signed, 16, 2));
+                map_calls(sources, out, &|[a, b, c]| dot(a, b >> shift, c, signed, 16, 2));
             }
         }
     }

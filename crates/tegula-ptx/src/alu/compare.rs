@@ -4,7 +4,7 @@
 //! It is true if the relation of the two values is in the set.
 
 use super::half::flush_f16;
-use super::lanes::map;
+use super::lanes::{map, map_calls};
 use super::narrow::{bf16_value, f16_value};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation, single};
@@ -182,29 +182,29 @@ impl Compare {
         let bf16 = |bits: u64| bf16_value((bits >> shift) as u16);
         let f32 = |bits: u64| f32::from_bits(bits as u32);
         match self.ty {
-            U16 | B16 => self.relate(sources, out, |bits| bits as u16),
+            U16 | B16 => self.relate_calls(sources, out, |bits| bits as u16),
             U32 | B32 => self.relate(sources, out, |bits| bits as u32),
             U64 | B64 => self.relate(sources, out, |bits| bits),
-            S16 => self.relate(sources, out, |bits| bits as i16),
+            S16 => self.relate_calls(sources, out, |bits| bits as i16),
             S32 => self.relate(sources, out, |bits| bits as i32),
             S64 => self.relate(sources, out, |bits| bits as i64),
-            F32 if self.ftz => self.relate(sources, out, |bits| single::flush(f32(bits))),
+            F32 if self.ftz => self.relate_calls(sources, out, |bits| single::flush(f32(bits))),
             F32 => self.relate(sources, out, f32),
             F64 => self.relate(sources, out, f64::from_bits),
-            F16 | F16x2 => self.relate(sources, out, f16),
-            _ => self.relate(sources, out, bf16),
+            F16 | F16x2 => self.relate_calls(sources, out, f16),
+            _ => self.relate_calls(sources, out, bf16),
         }
     }
 
     #[inline(always)]
     fn relate<T: PartialOrd>(&self, sources: &[&Lanes], out: &mut [u64], value: impl Fn(u64) -> T) {
         let relations = self.relations;
-        map(sources, out, |[a, b]| {
-            let (a, b) = (value(a), value(b));
-            let ordered = (u64::from(a < b) * LESS) | (u64::from(a == b) * EQUAL) | (u64::from(a > b) * GREATER);
-            let relation = ordered | (u64::from(ordered == 0) * UNORDERED);
-            u64::from(relation & relations != 0)
-        });
+        map(sources, out, |[a, b]| are_related(value(a), value(b), relations));
+    }
+
+    /// As [`Compare::relate`], for less frequent types.
+    fn relate_calls<T: PartialOrd>(&self, sources: &[&Lanes], out: &mut [u64], value: impl Fn(u64) -> T) {
+        map_calls(sources, out, &|[a, b]| are_related(value(a), value(b), self.relations));
     }
 
     fn eval_test(&self, sources: &[&Lanes], out: &mut [u64]) {
@@ -221,6 +221,14 @@ impl Compare {
         };
         map(sources, out, |[a]| u64::from(classify(a) & self.relations != 0));
     }
+}
+
+/// 1 if the relation of two values is one of the set `relations`, else 0.
+#[inline(always)]
+fn are_related<T: PartialOrd>(a: T, b: T, relations: u64) -> u64 {
+    let ordered = (u64::from(a < b) * LESS) | (u64::from(a == b) * EQUAL) | (u64::from(a > b) * GREATER);
+    let relation = ordered | (u64::from(ordered == 0) * UNORDERED);
+    u64::from(relation & relations != 0)
 }
 
 #[cfg(test)]

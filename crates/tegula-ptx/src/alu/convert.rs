@@ -3,7 +3,7 @@
 //! All sources are converted to `f64` first. This is exact, except for an integer of more than 53
 //! bits: it is rounded to [odd], so that the second rounding has the right result.
 
-use super::lanes::map;
+use super::lanes::{map, map_calls};
 use super::narrow::{Format, Rounding, bf16_value, f16_value, odd};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation, double, single};
@@ -107,9 +107,9 @@ impl Convert {
                 match self.from {
                     ScalarType::S32 => map(sources, &mut numbers, |[a]| f64::from(a as i32).to_bits()),
                     ScalarType::U32 => map(sources, &mut numbers, |[a]| f64::from(a as u32).to_bits()),
-                    _ => map(sources, &mut numbers, |[a]| odd_of_integer(self.integer(a)).to_bits()),
+                    _ => map_calls(sources, &mut numbers, &|[a]| odd_of_integer(self.integer(a)).to_bits()),
                 }
-                self.round_to_float(&numbers, out, |number| number);
+                self.round_to_float(&numbers, out);
             }
             (true, true) => self.between_floats(sources, out),
         }
@@ -142,7 +142,7 @@ impl Convert {
         let (from, to) = (64 - 8 * self.from.size(), 64 - 8 * self.to.size());
         if self.saturates {
             let (least, largest) = self.range();
-            return map(sources, out, |[a]| self.result(self.integer(a).clamp(least, largest) as u64));
+            return map_calls(sources, out, &|[a]| self.result(self.integer(a).clamp(least, largest) as u64));
         }
         let extended =
             |a: u64| if self.from.is_signed() { ((a << from) as i64 >> from) as u64 } else { a << from >> from };
@@ -155,27 +155,20 @@ impl Convert {
 
     fn floats_to_integers(&self, sources: &[&Lanes], out: &mut [u64]) {
         let numbers = self.numbers(sources);
-        match self.integral {
-            // Casts truncate.
-            None | Some(Integral::TowardZero) => self.cast(&numbers, out, |number| number),
-            Some(Integral::Nearest) => self.cast(&numbers, out, f64::round_ties_even),
-            Some(Integral::Down) => self.cast(&numbers, out, f64::floor),
-            Some(Integral::Up) => self.cast(&numbers, out, f64::ceil),
-        }
-    }
-
-    #[inline(always)]
-    fn cast(&self, numbers: &Lanes, out: &mut [u64], round: impl Fn(f64) -> f64) {
         let bits = 8 * self.to.size();
         let nan: u64 = if self.from == F64 || bits == 64 { 1 << (bits - 1) } else { 0 };
         let (least, largest) = self.range();
         let (least, largest) = (least as i64, largest.min(i64::MAX.into()) as i64);
-        map(&[numbers], out, |[a]| {
+        map(&[&numbers], out, |[a]| {
             let number = f64::from_bits(a);
-            // Casts saturate.
+            let integral = match self.integral {
+                // Casts truncate, and saturate.
+                Some(Integral::TowardZero) => number,
+                _ => self.integral(number),
+            };
             let integer = match self.to {
-                ScalarType::U64 => round(number) as u64,
-                _ => (round(number) as i64).clamp(least, largest) as u64,
+                ScalarType::U64 => integral as u64,
+                _ => (integral as i64).clamp(least, largest) as u64,
             };
             let extended_nan = (nan << (64 - bits)) as i64 >> (64 - bits);
             self.result(if number.is_nan() { extended_nan as u64 } else { integer })
@@ -188,7 +181,7 @@ impl Convert {
             Rounding::Nearest => i64::try_from(value).map_or_else(|_| value as u64 as f64, |value| value as f64),
             rounding => double::from_integer(value, rounding),
         };
-        map(sources, out, |[a]| self.limited(rounded(self.integer(a))).to_bits());
+        map_calls(sources, out, &|[a]| self.limited(rounded(self.integer(a))).to_bits());
     }
 
     fn between_floats(&self, sources: &[&Lanes], out: &mut [u64]) {
@@ -196,14 +189,14 @@ impl Convert {
             (Bf16, F32) if !self.ftz && !self.saturates => map(sources, out, |[a]| (a & 0xffff) << 16),
             // A copy, as measured on an H100.
             (F32 | F64, _) if self.copies() => map(sources, out, |[a]| self.result(a)),
-            (F64, F64) => map(sources, out, |[a]| {
+            (F64, F64) => map_calls(sources, out, &|[a]| {
                 let value = f64::from_bits(a);
                 double::bits(self.limited(self.integral(value)), [value])
             }),
             (_, F64) => {
                 let numbers = self.numbers(sources);
                 let sources = sources.first().map_or([&numbers; 2], |&source| [source, &numbers]);
-                map(&sources, out, |[bits, number]| {
+                map_calls(&sources, out, &|[bits, number]| {
                     let limited = self.limited(f64::from_bits(number));
                     match limited.is_nan() {
                         true if self.ftz => widened_nan(single::NAN.into(), self.from),
@@ -214,7 +207,7 @@ impl Convert {
             }
             (F64, _) => {
                 let numbers = self.numbers(sources);
-                self.round_to_float(&numbers, out, |number| number);
+                self.round_to_float(&numbers, out);
                 for (out, bits) in out.iter_mut().zip(numbers) {
                     if f64::from_bits(bits).is_nan() && !self.saturates {
                         *out = narrowed_nan(bits, self.to);
@@ -222,14 +215,14 @@ impl Convert {
                 }
             }
             (F32, Tf32) if self.rounding == Rounding::NearestAway => {
-                map(sources, out, |[a]| tf32_away(a as u32, self.finite).into());
+                map_calls(sources, out, &|[a]| tf32_away(a as u32, self.finite).into());
             }
             _ => {
-                let numbers = self.numbers(sources);
-                match self.integral {
-                    None => self.round_to_float(&numbers, out, |number| number),
-                    Some(_) => self.round_to_float(&numbers, out, |number| self.integral(number)),
+                let mut numbers = self.numbers(sources);
+                if self.integral.is_some() {
+                    numbers = numbers.map(|bits| self.integral(f64::from_bits(bits)).to_bits());
                 }
+                self.round_to_float(&numbers, out);
             }
         }
     }
@@ -257,24 +250,23 @@ impl Convert {
     }
 
     /// Rounds numbers to the destination's type.
-    #[inline(always)]
-    fn round_to_float(&self, numbers: &Lanes, out: &mut [u64], number: impl Fn(f64) -> f64) {
+    fn round_to_float(&self, numbers: &Lanes, out: &mut [u64]) {
         let (rounding, sources) = (self.rounding, &[numbers]);
-        let number = |bits: u64| number(f64::from_bits(bits));
+        let number = f64::from_bits;
         match (self.to, rounding) {
             (F32, Rounding::Nearest) if !self.ftz && !self.saturates => {
                 map(sources, out, |[a]| single::bits(number(a) as f32).into());
             }
-            (F32, _) => {
-                map(sources, out, |[a]| single::bits(single::round(self.limited(number(a)), rounding, self.ftz)).into())
-            }
+            (F32, _) => map_calls(sources, out, &|[a]| {
+                single::bits(single::round(self.limited(number(a)), rounding, self.ftz)).into()
+            }),
             (F16, Rounding::Nearest) if !self.finite => {
                 map(sources, out, |[a]| Format::F16.round(self.limited(number(a)), Rounding::Nearest, false).into())
             }
             (F16, _) => {
-                map(sources, out, |[a]| Format::F16.round(self.limited(number(a)), rounding, self.finite).into())
+                map_calls(sources, out, &|[a]| Format::F16.round(self.limited(number(a)), rounding, self.finite).into())
             }
-            (Tf32, _) => map(sources, out, |[a]| {
+            (Tf32, _) => map_calls(sources, out, &|[a]| {
                 u64::from(Format::TF32.round(self.limited(number(a)), rounding, self.finite)) << 13
             }),
             _ => map(sources, out, |[a]| Format::BF16.round(self.limited(number(a)), rounding, self.finite).into()),

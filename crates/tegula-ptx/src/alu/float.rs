@@ -1,7 +1,7 @@
 //! Floating-point arithmetic on `f32` and `f64`: `add`, `sub`, `mul`, `fma`, `div`, `rcp`, `sqrt`,
 //! `abs`, `neg`, `copysign`; on pairs of `f32`; and on `f32` with an operand of half precision.
 
-use super::lanes::{each, map, map_words};
+use super::lanes::{each, map, map_calls, map_words};
 use super::narrow::{Rounding, bf16_value, f16_value};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation, double, single};
@@ -111,65 +111,76 @@ impl Float {
         let (rounding, ftz) = (self.rounding, self.ftz);
         match (self.op, rounding) {
             (Op::Add, Rounding::Nearest) => self.single(sources, out, |[a, b]| a + b),
-            (Op::Add, _) => self.single(sources, out, |[a, b]| single::add(a, b, rounding)),
+            (Op::Add, _) => self.single_calls(sources, out, &|[a, b]| single::add(a, b, rounding)),
             (Op::Sub, Rounding::Nearest) => self.single(sources, out, |[a, b]| a - b),
-            (Op::Sub, _) => self.single(sources, out, |[a, b]| single::add(a, -b, rounding)),
+            (Op::Sub, _) => self.single_calls(sources, out, &|[a, b]| single::add(a, -b, rounding)),
             (Op::Mul, Rounding::Nearest) if ftz => {
                 self.single(sources, out, |[a, b]| single::mul(a, b, Rounding::Nearest, true));
             }
             (Op::Mul, Rounding::Nearest) => self.single(sources, out, |[a, b]| a * b),
-            (Op::Mul, _) => self.single(sources, out, |[a, b]| single::mul(a, b, rounding, ftz)),
+            (Op::Mul, _) => self.single_calls(sources, out, &|[a, b]| single::mul(a, b, rounding, ftz)),
             (Op::Fma, Rounding::Nearest) if ftz => {
                 self.single(sources, out, |[a, b, c]| single::fma(a, b, c, Rounding::Nearest, true));
             }
             (Op::Fma, Rounding::Nearest) => {
                 self.single(sources, out, |[a, b, c]| single::fma(a, b, c, Rounding::Nearest, false));
             }
-            (Op::Fma, _) => self.single(sources, out, |[a, b, c]| single::fma(a, b, c, rounding, ftz)),
-            (Op::Div, Rounding::Nearest) if !ftz => self.single(sources, out, |[a, b]| a / b),
-            (Op::Div, _) => self.single(sources, out, |[a, b]| single::div(a, b, rounding, ftz)),
-            (Op::Reciprocal, _) => self.single(sources, out, |[a]| single::div(1.0, a, rounding, ftz)),
-            (Op::Sqrt, Rounding::Nearest) => self.single(sources, out, |[a]| a.sqrt()),
-            (Op::Sqrt, _) => self.single(sources, out, |[a]| single::sqrt(a, rounding)),
-            (Op::Abs, _) => self.single(sources, out, |[a]| a.abs()),
-            (Op::Neg, _) => self.single(sources, out, |[a]| -a),
-            (Op::CopySign, _) => map(sources, out, |[sign, a]| a & 0x7fff_ffff | sign & 0x8000_0000),
+            (Op::Fma, _) => self.single_calls(sources, out, &|[a, b, c]| single::fma(a, b, c, rounding, ftz)),
+            (Op::Div, Rounding::Nearest) if !ftz => self.single_calls(sources, out, &|[a, b]| a / b),
+            (Op::Div, _) => self.single_calls(sources, out, &|[a, b]| single::div(a, b, rounding, ftz)),
+            (Op::Reciprocal, _) => self.single_calls(sources, out, &|[a]| single::div(1.0, a, rounding, ftz)),
+            (Op::Sqrt, Rounding::Nearest) => self.single_calls(sources, out, &|[a]| a.sqrt()),
+            (Op::Sqrt, _) => self.single_calls(sources, out, &|[a]| single::sqrt(a, rounding)),
+            (Op::Abs, _) => self.single_calls(sources, out, &|[a]| a.abs()),
+            (Op::Neg, _) => self.single_calls(sources, out, &|[a]| -a),
+            (Op::CopySign, _) => map_calls(sources, out, &|[sign, a]| a & 0x7fff_ffff | sign & 0x8000_0000),
         }
     }
 
     /// Applies a function to `f32` operands, with the modifiers `ftz` and `sat`.
     #[inline(always)]
     fn single<const N: usize>(&self, sources: &[&Lanes], out: &mut [u64], function: impl Fn([f32; N]) -> f32) {
-        let pair = self.ty == Type::F32x2;
-        let plain = |values: [u32; N]| function(each(values, f32::from_bits));
-        let flushed = |values: [u32; N]| single::flush(function(each(values, |a| single::flush(f32::from_bits(a)))));
-        match (self.ftz, self.saturates) {
-            (false, false) => map_words(sources, out, pair, |values| single::bits(plain(values))),
-            (true, false) => map_words(sources, out, pair, |values| single::bits(flushed(values))),
-            (false, true) => map_words(sources, out, pair, |values| single::saturate(plain(values)).to_bits()),
-            (true, true) => map_words(sources, out, pair, |values| single::saturate(flushed(values)).to_bits()),
+        let word = |value: u64| f32::from_bits(value as u32);
+        match (self.ty, self.ftz, self.saturates) {
+            (Type::F32, false, false) => {
+                map(sources, out, |values| single::bits(function(each(values, word))).into());
+            }
+            (Type::F32, true, false) => map(sources, out, |values| {
+                single::bits(single::flush(function(each(values, |value| single::flush(word(value)))))).into()
+            }),
+            _ => self.single_calls(sources, out, &function),
         }
+    }
+
+    /// As [`Float::single`], for less frequent functions and modifiers.
+    fn single_calls<const N: usize>(&self, sources: &[&Lanes], out: &mut [u64], function: &dyn Fn([f32; N]) -> f32) {
+        map_words(sources, out, self.ty == Type::F32x2, &|values: [u32; N]| {
+            let operand = |bits: u32| if self.ftz { single::flush(f32::from_bits(bits)) } else { f32::from_bits(bits) };
+            let result = function(each(values, operand));
+            let result = if self.ftz { single::flush(result) } else { result };
+            if self.saturates { single::saturate(result).to_bits() } else { single::bits(result) }
+        });
     }
 
     fn eval_f64(&self, sources: &[&Lanes], out: &mut [u64]) {
         let rounding = self.rounding;
         match (self.op, rounding) {
             (Op::Add, Rounding::Nearest) => doubles(sources, out, |[a, b]| a + b),
-            (Op::Add, _) => doubles(sources, out, |[a, b]| double::add(a, b, rounding)),
+            (Op::Add, _) => doubles_calls(sources, out, &|[a, b]| double::add(a, b, rounding)),
             (Op::Sub, Rounding::Nearest) => doubles(sources, out, |[a, b]| a - b),
-            (Op::Sub, _) => doubles(sources, out, |[a, b]| double::add(a, -b, rounding)),
+            (Op::Sub, _) => doubles_calls(sources, out, &|[a, b]| double::add(a, -b, rounding)),
             (Op::Mul, Rounding::Nearest) => doubles(sources, out, |[a, b]| a * b),
-            (Op::Mul, _) => doubles(sources, out, |[a, b]| double::mul(a, b, rounding)),
+            (Op::Mul, _) => doubles_calls(sources, out, &|[a, b]| double::mul(a, b, rounding)),
             (Op::Fma, Rounding::Nearest) => doubles(sources, out, |[a, b, c]| a.mul_add(b, c)),
-            (Op::Fma, _) => doubles(sources, out, |[a, b, c]| double::fma(a, b, c, rounding)),
-            (Op::Div, Rounding::Nearest) => quotients(sources, out, |a, b| a / b),
-            (Op::Div, _) => quotients(sources, out, |a, b| double::div(a, b, rounding)),
-            (Op::Reciprocal, Rounding::Nearest) => doubles(sources, out, |[a]| 1.0 / a),
-            (Op::Reciprocal, _) => doubles(sources, out, |[a]| double::div(1.0, a, rounding)),
-            (Op::Sqrt, _) => doubles(sources, out, |[a]| double::sqrt(a, rounding)),
-            (Op::Abs, _) => doubles(sources, out, |[a]| a.abs()),
-            (Op::Neg, _) => doubles(sources, out, |[a]| -a),
-            (Op::CopySign, _) => map(sources, out, |[sign, a]| a & !SIGN | sign & SIGN),
+            (Op::Fma, _) => doubles_calls(sources, out, &|[a, b, c]| double::fma(a, b, c, rounding)),
+            (Op::Div, Rounding::Nearest) => quotients(sources, out, &|a, b| a / b),
+            (Op::Div, _) => quotients(sources, out, &|a, b| double::div(a, b, rounding)),
+            (Op::Reciprocal, Rounding::Nearest) => doubles_calls(sources, out, &|[a]| 1.0 / a),
+            (Op::Reciprocal, _) => doubles_calls(sources, out, &|[a]| double::div(1.0, a, rounding)),
+            (Op::Sqrt, _) => doubles_calls(sources, out, &|[a]| double::sqrt(a, rounding)),
+            (Op::Abs, _) => doubles_calls(sources, out, &|[a]| a.abs()),
+            (Op::Neg, _) => doubles_calls(sources, out, &|[a]| -a),
+            (Op::CopySign, _) => map_calls(sources, out, &|[sign, a]| a & !SIGN | sign & SIGN),
         }
     }
 }
@@ -192,10 +203,15 @@ fn doubles<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: impl F
     });
 }
 
+/// As [`doubles`], for less frequent functions.
+#[inline(never)]
+fn doubles_calls<const N: usize>(sources: &[&Lanes], out: &mut [u64], function: &dyn Fn([f64; N]) -> f64) {
+    doubles(sources, out, function);
+}
+
 /// Applies `div` to `f64` operands. If both are NaN, the result is the first one, as measured on an
 /// H100.
-#[inline(always)]
-fn quotients(sources: &[&Lanes], out: &mut [u64], function: impl Fn(f64, f64) -> f64) {
+fn quotients(sources: &[&Lanes], out: &mut [u64], function: &dyn Fn(f64, f64) -> f64) {
     map(sources, out, |values: [u64; 2]| {
         let [a, b] = each(values, f64::from_bits);
         double::bits(function(a, b), [a, b])

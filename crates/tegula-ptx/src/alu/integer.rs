@@ -1,6 +1,6 @@
 //! Integer arithmetic: `add`, `mul`, `mad`, `div`, `min`, …
 
-use super::lanes::{map, map_halves};
+use super::lanes::{map, map_calls, map_halves};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
 use crate::ast::ScalarType::{self, B32, S16, S32, S64, U16, U32, U64};
@@ -131,13 +131,14 @@ fn build(words: &Words) -> Result<Arithmetic, String> {
 impl Integer {
     /// Computes the lanes, and the mask of lanes that divide by zero.
     pub fn eval(&self, sources: &[&Lanes], out: &mut [u64]) -> u32 {
+        let operands = [0, 1, 2].map(|n| sources.get(n).copied().unwrap_or(&[0; 32]));
         match self.ty {
-            Type::Scalar(U16) => eval_as::<u16>(self.op, sources, out),
-            Type::Scalar(U32) => eval_as::<u32>(self.op, sources, out),
-            Type::Scalar(U64) => eval_as::<u64>(self.op, sources, out),
-            Type::Scalar(S16) => eval_as::<i16>(self.op, sources, out),
-            Type::Scalar(S32) => eval_as::<i32>(self.op, sources, out),
-            Type::Scalar(_) => eval_as::<i64>(self.op, sources, out),
+            Type::Scalar(U16) => map_calls(&operands, out, &lane::<u16>(self.op)),
+            Type::Scalar(U32) => eval_as::<u32>(self.op, &operands, out),
+            Type::Scalar(U64) => eval_as::<u64>(self.op, &operands, out),
+            Type::Scalar(S16) => map_calls(&operands, out, &lane::<i16>(self.op)),
+            Type::Scalar(S32) => eval_as::<i32>(self.op, &operands, out),
+            Type::Scalar(_) => eval_as::<i64>(self.op, &operands, out),
             Type::Pair { signed: false } => eval_pairs::<u16>(self.op, sources, out),
             Type::Pair { signed: true } => eval_pairs::<i16>(self.op, sources, out),
         }
@@ -216,31 +217,52 @@ macro_rules! int {
 int!(unsigned: u16, u16, u32, u32; u32, u32, u64, u64; u64, u64, u128, u128;);
 int!(signed: i16, u16, i32, u32; i32, u32, i64, u64; i64, u64, i128, u128;);
 
-fn eval_as<T: Int>(op: Op, sources: &[&Lanes], out: &mut [u64]) {
+fn eval_as<T: Int>(op: Op, operands: &[&Lanes; 3], out: &mut [u64]) {
     match op {
-        Op::Add => binary(sources, out, T::add),
-        Op::Sub => binary(sources, out, T::sub),
-        Op::AddSaturating => binary(sources, out, T::add_saturating),
-        Op::SubSaturating => binary(sources, out, T::sub_saturating),
-        Op::Mul(Part::Low) => binary(sources, out, T::mul_low),
-        Op::Mul(Part::High) => binary(sources, out, T::mul_high),
-        Op::Mul(Part::Wide) => map(sources, out, |[a, b]| T::of(a).mul_wide(T::of(b))),
-        Op::Mad(Part::Low) => ternary(sources, out, |a: T, b, c| a.mul_low(b).add(c)),
-        Op::Mad(Part::High) => ternary(sources, out, |a: T, b, c| a.mul_high(b).add(c)),
-        Op::Mad(Part::Wide) => map(sources, out, |[a, b, c]| T::add_wide(T::of(a).mul_wide(T::of(b)), c)),
-        Op::MadHighSaturating => ternary(sources, out, |a: T, b, c| a.mul_high(b).add_saturating(c)),
-        Op::Mul24(part) => binary(sources, out, |a: T, b| mul_24(a, b, part)),
-        Op::Mad24(part) => ternary(sources, out, |a: T, b, c| mul_24(a, b, part).add(c)),
-        Op::Mad24HighSaturating => ternary(sources, out, |a: T, b, c| mul_24(a, b, Part::High).add_saturating(c)),
-        Op::AbsDifference => ternary(sources, out, |a: T, b, c| a.abs_difference(b).add(c)),
-        Op::Div => binary(sources, out, T::div),
-        Op::Rem => binary(sources, out, T::rem),
-        Op::Abs => map(sources, out, |[a]| T::of(a).abs().bits()),
-        Op::Neg => map(sources, out, |[a]| T::default().sub(T::of(a)).bits()),
-        Op::Min => binary(sources, out, T::min),
-        Op::Max => binary(sources, out, T::max),
-        Op::MinRelu => binary(sources, out, |a: T, b| a.min(b).max(T::default())),
-        Op::MaxRelu => binary(sources, out, |a: T, b| a.max(b).max(T::default())),
+        // The most frequent ones.
+        Op::Add => map(operands, out, |[a, b]| T::of(a).add(T::of(b)).bits()),
+        Op::Sub => map(operands, out, |[a, b]| T::of(a).sub(T::of(b)).bits()),
+        Op::Mul(Part::Low) => map(operands, out, |[a, b]| T::of(a).mul_low(T::of(b)).bits()),
+        Op::Mul(Part::Wide) => map(operands, out, |[a, b]| T::of(a).mul_wide(T::of(b))),
+        Op::Mad(Part::Low) => map(operands, out, |[a, b, c]| T::of(a).mul_low(T::of(b)).add(T::of(c)).bits()),
+        Op::Mad(Part::Wide) => map(operands, out, |[a, b, c]| T::add_wide(T::of(a).mul_wide(T::of(b)), c)),
+        Op::Min => map(operands, out, |[a, b]| T::of(a).min(T::of(b)).bits()),
+        Op::Max => map(operands, out, |[a, b]| T::of(a).max(T::of(b)).bits()),
+        _ => map_calls(operands, out, &lane::<T>(op)),
+    }
+}
+
+/// An operation on one lane. It ignores operands that the instruction does not have.
+fn lane<T: Int>(op: Op) -> impl Fn([u64; 3]) -> u64 {
+    move |[a, b, c]| {
+        let wide = c;
+        let (a, b, c) = (T::of(a), T::of(b), T::of(c));
+        let result = match op {
+            Op::Add => a.add(b),
+            Op::Sub => a.sub(b),
+            Op::AddSaturating => a.add_saturating(b),
+            Op::SubSaturating => a.sub_saturating(b),
+            Op::Mul(Part::Low) => a.mul_low(b),
+            Op::Mul(Part::High) => a.mul_high(b),
+            Op::Mul(Part::Wide) => return a.mul_wide(b),
+            Op::Mad(Part::Low) => a.mul_low(b).add(c),
+            Op::Mad(Part::High) => a.mul_high(b).add(c),
+            Op::Mad(Part::Wide) => return T::add_wide(a.mul_wide(b), wide),
+            Op::MadHighSaturating => a.mul_high(b).add_saturating(c),
+            Op::Mul24(part) => mul_24(a, b, part),
+            Op::Mad24(part) => mul_24(a, b, part).add(c),
+            Op::Mad24HighSaturating => mul_24(a, b, Part::High).add_saturating(c),
+            Op::AbsDifference => a.abs_difference(b).add(c),
+            Op::Div => a.div(b),
+            Op::Rem => a.rem(b),
+            Op::Abs => a.abs(),
+            Op::Neg => T::default().sub(a),
+            Op::Min => a.min(b),
+            Op::Max => a.max(b),
+            Op::MinRelu => a.min(b).max(T::default()),
+            Op::MaxRelu => a.max(b).max(T::default()),
+        };
+        result.bits()
     }
 }
 
@@ -252,23 +274,13 @@ fn eval_pairs<T: Int>(op: Op, sources: &[&Lanes], out: &mut [u64]) {
         Op::MinRelu => |a: T, b| a.min(b).max(T::default()),
         _ => |a: T, b| a.max(b).max(T::default()),
     };
-    map_halves(sources, out, true, |[a, b]| function(T::of(a.into()), T::of(b.into())).bits() as u16);
+    map_halves(sources, out, true, &|[a, b]| function(T::of(a.into()), T::of(b.into())).bits() as u16);
 }
 
 /// The low or high 32 bits of the 48-bit product of two 24-bit integers.
 fn mul_24<T: Int>(a: T, b: T, part: Part) -> T {
     let product = a.mul_24(b);
     T::of(if part == Part::High { product >> 16 } else { product })
-}
-
-#[inline(always)]
-fn binary<T: Int>(sources: &[&Lanes], out: &mut [u64], function: impl Fn(T, T) -> T) {
-    map(sources, out, |[a, b]| function(T::of(a), T::of(b)).bits());
-}
-
-#[inline(always)]
-fn ternary<T: Int>(sources: &[&Lanes], out: &mut [u64], function: impl Fn(T, T, T) -> T) {
-    map(sources, out, |[a, b, c]| function(T::of(a), T::of(b), T::of(c)).bits());
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Logic, shifts, permutation of bytes, selection and moves.
 
-use super::lanes::map;
+use super::lanes::{map, map_calls};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
 use crate::ast::ScalarType::{self, B16, B32, F32, Pred, S32, U32};
@@ -122,10 +122,10 @@ impl Logic {
             Op::And => map(sources, out, |[a, b]| a & b & mask),
             Op::Or => map(sources, out, |[a, b]| (a | b) & mask),
             Op::Xor => map(sources, out, |[a, b]| (a ^ b) & mask),
-            Op::Not => map(sources, out, |[a]| !a & mask),
-            Op::IsZero => map(sources, out, |[a]| u64::from(a & mask == 0)),
+            Op::Not => map_calls(sources, out, &|[a]| !a & mask),
+            Op::IsZero => map_calls(sources, out, &|[a]| u64::from(a & mask == 0)),
             Op::ShiftLeft => match self.ty {
-                B16 => map(sources, out, |[a, n]| shift(n, bits, |n| a << n) & mask),
+                B16 => map_calls(sources, out, &|[a, n]| shift(n, bits, |n| a << n) & mask),
                 B32 => map(sources, out, |[a, n]| shift(n, bits, |n| (a as u32) << n).into()),
                 _ => map(sources, out, |[a, n]| shift(n, bits, |n| a << n)),
             },
@@ -134,7 +134,7 @@ impl Logic {
                 (extended >> (n as u32).min(63)) as u64 & mask
             }),
             Op::ShiftRight => map(sources, out, |[a, n]| shift(n, bits, |n| (a & mask) >> n)),
-            Op::Funnel { left, clamp } => map(sources, out, |[low, high, n]| {
+            Op::Funnel { left, clamp } => map_calls(sources, out, &|[low, high, n]| {
                 let both = high << 32 | low & u64::from(u32::MAX);
                 let n = if clamp { (n as u32).min(32) } else { n as u32 % 32 };
                 if left { both << n >> 32 } else { both >> n & u64::from(u32::MAX) }
@@ -150,15 +150,15 @@ impl Logic {
                     };
                 }
             }
-            Op::Permute(PermuteMode::Generic) => map(sources, out, |[a, b, selectors]| permute(a, b, selectors)),
+            Op::Permute(PermuteMode::Generic) => map_calls(sources, out, &|[a, b, selectors]| permute(a, b, selectors)),
             Op::Permute(PermuteMode::Rows(rows)) => {
-                map(sources, out, |[a, b, row]| permute(a, b, rows[row as usize % 4].into()));
+                map_calls(sources, out, &|[a, b, row]| permute(a, b, rows[row as usize % 4].into()));
             }
             Op::Select => map(sources, out, |[a, b, p]| if p & 1 == 1 { a & mask } else { b & mask }),
             Op::SelectSign { float: false, .. } => {
-                map(sources, out, |[a, b, c]| if c as i32 >= 0 { a & mask } else { b & mask });
+                map_calls(sources, out, &|[a, b, c]| if c as i32 >= 0 { a & mask } else { b & mask });
             }
-            Op::SelectSign { float: true, ftz } => map(sources, out, |[a, b, c]| {
+            Op::SelectSign { float: true, ftz } => map_calls(sources, out, &|[a, b, c]| {
                 let c = f32::from_bits(c as u32);
                 let selects_a = c >= 0.0 || ftz && c.is_subnormal();
                 if selects_a { a & mask } else { b & mask }

@@ -3,7 +3,7 @@
 //! They compare bit patterns as integers, so one function implements all types. −0 is less than +0.
 
 use super::half::HalfType;
-use super::lanes::{map, map_halves};
+use super::lanes::{map, map_calls, map_halves};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
 use crate::ast::ScalarType::{F32, F64};
@@ -83,19 +83,19 @@ impl MinMax {
             Type::Half(HalfType { bf16, pair }) => {
                 let patterns = if bf16 { BF16_PATTERNS } else { F16_PATTERNS };
                 let function = |[a, b]: [u16; 2]| self.of_two(patterns, a.into(), b.into()) as u16;
-                map_halves(sources, out, pair, function);
+                map_halves(sources, out, pair, &function);
             }
             Type::F32 => {
                 let of_two = |a: u64, b: u64| self.of_two(F32_PATTERNS, a, b);
                 let word = u64::from(u32::MAX);
                 if self.sources == 3 {
-                    map(sources, out, |[a, b, c]| of_two(of_two(a & word, b & word), c & word));
+                    map_calls(sources, out, &|[a, b, c]| of_two(of_two(a & word, b & word), c & word));
                 } else {
                     map(sources, out, |[a, b]| of_two(a & word, b & word));
                 }
             }
             // Of two NaN, the second is returned.
-            Type::F64 => map(sources, out, |[a, b]| {
+            Type::F64 => map_calls(sources, out, &|[a, b]| {
                 let result = self.of_two(F64_PATTERNS, a, b);
                 if result & !F64_PATTERNS.sign == F64_PATTERNS.nan { b | 0x8 << 48 } else { result }
             }),

@@ -1,6 +1,6 @@
 //! `cvt` to and from packed formats, such as `f16x2` and `e4m3x2`, and `cvt.pack` of integers.
 
-use super::lanes::map;
+use super::lanes::{map, map_calls};
 use super::narrow::{Format, Rounding};
 use super::syntax::{Form, Words};
 use super::{Arithmetic, Lanes, Operation};
@@ -126,19 +126,19 @@ impl Pack {
             Pack::Floats { from: Pair::Singles, .. } => {
                 let single = |bits: u64| f64::from(f32::from_bits(bits as u32)).to_bits();
                 let [mut upper, mut lower] = [[0; 32]; 2];
-                map(sources, &mut upper, |[a, _]| single(a));
-                map(sources, &mut lower, |[_, b]| single(b));
+                map_calls(sources, &mut upper, &|[a, _]| single(a));
+                map_calls(sources, &mut lower, &|[_, b]| single(b));
                 self.join(&upper, &lower, sources.get(2).copied(), out);
             }
             Pack::Floats { from, .. } => {
                 let bits = from.bits();
                 let [mut upper, mut lower] = [[0; 32]; 2];
-                map(sources, &mut upper, |[pair]| from.value(pair >> bits).to_bits());
-                map(sources, &mut lower, |[pair]| from.value(pair).to_bits());
+                map_calls(sources, &mut upper, &|[pair]| from.value(pair >> bits).to_bits());
+                map_calls(sources, &mut lower, &|[pair]| from.value(pair).to_bits());
                 self.join(&upper, &lower, None, out);
             }
-            Pack::Integers { bits: 16, signed } => map(sources, out, |[a, b]| integers(a, b, 0, 16, signed)),
-            Pack::Integers { bits, signed } => map(sources, out, |[a, b, c]| integers(a, b, c, bits, signed)),
+            Pack::Integers { bits: 16, signed } => map_calls(sources, out, &|[a, b]| integers(a, b, 0, 16, signed)),
+            Pack::Integers { bits, signed } => map_calls(sources, out, &|[a, b, c]| integers(a, b, c, bits, signed)),
         }
     }
 
@@ -157,18 +157,18 @@ impl Pack {
                 let round = |bits: u64| u64::from(Format::F16.round(number(bits), Rounding::Nearest, finite));
                 round(a) << 16 | round(b)
             }),
-            (Pair::Packed { format, .. }, Some(rounding)) => map(sources, out, |[a, b]| {
+            (Pair::Packed { format, .. }, Some(rounding)) => map_calls(sources, out, &|[a, b]| {
                 let round = |bits: u64| u64::from(format.round(number(bits), rounding, finite));
                 round(a) << bits | round(b)
             }),
-            (Pair::Packed { format, .. }, None) => map(sources, out, |[a, b, random]| {
+            (Pair::Packed { format, .. }, None) => map_calls(sources, out, &|[a, b, random]| {
                 // The number of random bits is that of the dropped fraction bits of `f32`.
                 let round = |number: f64, random: u64| {
                     u64::from(format.round_stochastic(number, random << (64 - 23 + format.fraction), finite))
                 };
                 round(number(a), random >> 16 & 0xffff) << bits | round(number(b), random & 0xffff)
             }),
-            _ => map(sources, out, |[a, b]| {
+            _ => map_calls(sources, out, &|[a, b]| {
                 let rounding = rounding.unwrap_or(Rounding::Nearest);
                 exponent(number(a), rounding, finite) << 8 | exponent(number(b), rounding, finite)
             }),
