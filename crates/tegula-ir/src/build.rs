@@ -216,18 +216,20 @@ impl Builder {
     }
 
     #[track_caller]
-    fn for_loop<'k>(&'k self, [start, end, step]: [Operand; 3], unroll: u32, body: impl FnOnce(Val<'k, u32>)) {
+    fn for_loop<'k>(&'k self, bounds: [Operand; 3], unroll: u32, body: impl FnOnce(Val<'k, u32>)) {
         let location = Location::caller();
         let counter = self.open_loop();
         body(self.val(Operand::Val(counter)));
-        let op = Op::For { start, end, step, unroll, body: self.close_region() };
-        self.push(op, vec![counter], location);
+        self.close_loop(bounds, unroll, counter, location);
     }
 
     /// Runs the body where the predicate is true.
     #[track_caller]
     pub fn when<'k>(&'k self, condition: Pred<'k>, then: impl FnOnce()) {
-        self.if_else(condition, then, || ());
+        let location = Location::caller();
+        self.open_region();
+        then();
+        self.close_if(condition.operand, self.close_region(), Vec::new(), location);
     }
 
     /// Runs one of two bodies.
@@ -235,7 +237,7 @@ impl Builder {
     pub fn if_else<'k>(&'k self, condition: Pred<'k>, then: impl FnOnce(), otherwise: impl FnOnce()) {
         let location = Location::caller();
         let (then, otherwise) = (self.region(then), self.region(otherwise));
-        self.push(Op::If { condition: condition.operand, then, otherwise }, Vec::new(), location);
+        self.close_if(condition.operand, then, otherwise, location);
     }
 
     /// Runs the body while the condition, recomputed each time, is true.
@@ -258,10 +260,12 @@ impl Builder {
 /// The parts that do not depend on a closure's type, compiled once instead of once for each
 /// closure.
 impl Builder {
+    #[inline(never)]
     fn open_region(&self) {
         self.state.borrow_mut().regions.push(Region::default());
     }
 
+    #[inline(never)]
     fn close_region(&self) -> Vec<Inst> {
         self.state.borrow_mut().regions.pop().map(|r| r.insts).unwrap_or_default()
     }
@@ -271,6 +275,27 @@ impl Builder {
         let counter = self.state.borrow_mut().value(Type::U32, None);
         self.open_region();
         counter
+    }
+
+    fn close_loop(
+        &self,
+        [start, end, step]: [Operand; 3],
+        unroll: u32,
+        counter: ValId,
+        location: &'static Location<'static>,
+    ) {
+        let op = Op::For { start, end, step, unroll, body: self.close_region() };
+        self.push(op, vec![counter], location);
+    }
+
+    fn close_if(
+        &self,
+        condition: Operand,
+        then: Vec<Inst>,
+        otherwise: Vec<Inst>,
+        location: &'static Location<'static>,
+    ) {
+        self.push(Op::If { condition, then, otherwise }, Vec::new(), location);
     }
 
     fn push(&self, op: Op, results: Vec<ValId>, location: &'static Location<'static>) {
