@@ -6,6 +6,7 @@ use tegula_core::epilogue::Epilogue;
 use tegula_kernels::plan::{Operands, Plan, Recipe, TuningTable, choose, legal};
 
 use super::graph_timer::GraphTimer;
+use super::interleave::timed;
 use super::scratch::{Scratch, ScratchLayout};
 use super::search::{ASSEMBLY_SHARE, Budget, TuneEffort, TuneReport, shortlist, time_shortlist};
 use super::verify::verify;
@@ -54,8 +55,9 @@ pub fn tune<T: Element>(
         let (device, plan) = (&device, Plan::Gpu(recipe));
         GraphTimer::new(sets, move |a, b, c| device.run(&plan, Gemm::new(a, b, c).accuracy(accuracy)).map(drop))
     };
-    let timers = shortlist.iter().map(|recipe| timer(*recipe)).collect();
-    let times = time_shortlist(&shortlist, timers, sets.count(), budget)?;
+    let mut timers: Vec<_> = shortlist.iter().map(|recipe| timer(*recipe)).collect();
+    let times = time_shortlist(&shortlist, &mut timed(&mut timers), sets.count(), budget)?;
+    drop(timers);
     let mut wrong = None;
     for finalist in &times.finalists {
         let kernel = finalist.recipe.name();

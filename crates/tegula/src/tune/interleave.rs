@@ -172,12 +172,21 @@ pub fn interleave(
     Ok(times)
 }
 
+/// The candidates as [`Timed`], so that the functions below are compiled once for all of them.
+pub(super) fn timed<T: Timed>(candidates: &mut [T]) -> Vec<&mut dyn Timed> {
+    candidates.iter_mut().map(|candidate| candidate as _).collect()
+}
+
 /// Ranks candidates with estimated seconds per call, fastest first.
 ///
 /// All are screened, then the fastest few are timed interleaved and come first. Candidates that
 /// fail are dropped.
 pub fn rank_candidates<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> Vec<(usize, f64)> {
-    let mut screened = screen_candidates(candidates, || true);
+    rank(&mut timed(candidates), plan)
+}
+
+fn rank(candidates: &mut [&mut dyn Timed], plan: SamplingPlan) -> Vec<(usize, f64)> {
+    let mut screened = screen_all(candidates, &|| true);
     if screened.len() < 2 {
         return screened;
     }
@@ -193,32 +202,46 @@ pub fn rank_candidates<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> Ve
 /// For few candidates, where background load could distort a screening.
 pub fn rank_interleaved<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> Vec<(usize, f64)> {
     let all: Vec<_> = (0..candidates.len()).collect();
-    rank_by_interleaving(candidates, &all, plan)
+    rank_by_interleaving(&mut timed(candidates), &all, plan)
 }
 
 /// Sorts the result of [`interleave_candidates`] after the minimum of rounds, fastest first.
-fn rank_by_interleaving<T: Timed>(candidates: &mut [T], selected: &[usize], plan: SamplingPlan) -> Vec<(usize, f64)> {
-    let mut ranking = interleave_candidates(candidates, selected, plan, MIN_ROUNDS, 0.0);
-    ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
+fn rank_by_interleaving(
+    candidates: &mut [&mut dyn Timed],
+    selected: &[usize],
+    plan: SamplingPlan,
+) -> Vec<(usize, f64)> {
+    let mut ranking = interleave_selected(candidates, selected, plan, MIN_ROUNDS, 0.0);
+    sort_by_time(&mut ranking);
     ranking
+}
+
+/// Sorts candidates by their seconds per call, fastest first.
+pub(super) fn sort_by_time(candidates: &mut [(usize, f64)]) {
+    candidates.sort_by(|a, b| a.1.total_cmp(&b.1));
 }
 
 /// Estimates seconds per call of each candidate from a few samples, fastest first.
 ///
 /// Candidates that fail are dropped, and so are all but the first once `has_time` is false.
 pub fn screen_candidates<T: Timed>(candidates: &mut [T], has_time: impl Fn() -> bool) -> Vec<(usize, f64)> {
+    screen_all(&mut timed(candidates), &has_time)
+}
+
+/// [`screen_candidates`].
+pub(super) fn screen_all(candidates: &mut [&mut dyn Timed], has_time: &dyn Fn() -> bool) -> Vec<(usize, f64)> {
     let mut times: Vec<(usize, f64)> = Vec::new();
     for (index, candidate) in candidates.iter_mut().enumerate() {
         if index > 0 && !has_time() {
             break;
         }
         let best = times.iter().map(|(_, call)| *call).fold(f64::INFINITY, f64::min);
-        match screen(candidate, best) {
+        match screen(&mut **candidate, best) {
             Ok(call) => times.push((index, call)),
             Err(error) => tracing::debug!(index, %error, "candidate failed"),
         }
     }
-    times.sort_by(|a, b| a.1.total_cmp(&b.1));
+    sort_by_time(&mut times);
     times
 }
 
@@ -232,12 +255,23 @@ pub fn interleave_candidates<T: Timed>(
     min_rounds: usize,
     seconds: f64,
 ) -> Vec<(usize, f64)> {
+    interleave_selected(&mut timed(candidates), selected, plan, min_rounds, seconds)
+}
+
+/// [`interleave_candidates`].
+pub(super) fn interleave_selected(
+    candidates: &mut [&mut dyn Timed],
+    selected: &[usize],
+    plan: SamplingPlan,
+    min_rounds: usize,
+    seconds: f64,
+) -> Vec<(usize, f64)> {
     let mut times = vec![Vec::new(); selected.len()];
     let (mut rounds, mut elapsed_total) = (0, 0.0);
     while rounds < min_rounds || elapsed_total < seconds {
         let before = elapsed_total;
         for (&index, times) in selected.iter().zip(&mut times) {
-            match plan.run_slot(&mut candidates[index]) {
+            match plan.run_slot(&mut *candidates[index]) {
                 Ok((samples, elapsed)) => {
                     times.extend(samples);
                     elapsed_total += elapsed;

@@ -7,7 +7,7 @@
 
 use tegula_kernels::plan::{Candidate, Problem, Recipe};
 
-use super::interleave::{SamplingPlan, Timed, estimate_call_time, interleave_candidates, screen_candidates};
+use super::interleave::{SamplingPlan, Timed, estimate_call_time, interleave_selected, screen_all, sort_by_time};
 use super::stats::median;
 use crate::error::{Error, Result};
 
@@ -116,18 +116,18 @@ pub(super) struct ShortlistTimes {
 ///
 /// # Errors
 /// Errors of the first, which is the baseline.
-pub(super) fn time_shortlist<T: Timed>(
+pub(super) fn time_shortlist(
     recipes: &[Recipe],
-    mut benchmarks: Vec<T>,
+    benchmarks: &mut [&mut dyn Timed],
     sets: usize,
     budget: Budget<'_>,
 ) -> Result<ShortlistTimes> {
     let no_candidates = || Error::KernelOption("no kernel was given to time".into());
-    let call = estimate_call_time(benchmarks.first_mut().ok_or_else(no_candidates)?)?;
+    let call = estimate_call_time(&mut **benchmarks.first_mut().ok_or_else(no_candidates)?)?;
     let plan = SamplingPlan::brief(call, sets);
     // One round of the first and another remains for the confirmation.
     let slot = plan.slot_seconds(call);
-    let screened = screen_candidates(&mut benchmarks, || budget.remaining() > 2.0 * slot);
+    let screened = screen_all(benchmarks, &|| budget.remaining() > 2.0 * slot);
     let affordable = (budget.remaining() / slot).max(2.0) as usize;
     let mut finalists: Vec<_> = screened.iter().take(FINALISTS.min(affordable)).map(|(index, _)| *index).collect();
     if !finalists.contains(&0) {
@@ -135,7 +135,7 @@ pub(super) fn time_shortlist<T: Timed>(
         finalists.push(0);
     }
     let seconds = budget.remaining().min(CONFIRMATION_SECONDS);
-    let mut times = interleave_candidates(&mut benchmarks, &finalists, plan, 1, seconds);
+    let mut times = interleave_selected(benchmarks, &finalists, plan, 1, seconds);
     let candidate = |(index, seconds): (usize, f64)| CandidateTime { recipe: recipes[index], seconds };
     let first = match times.iter().copied().find(|(index, _)| *index == 0) {
         Some(first) => first,
@@ -145,7 +145,7 @@ pub(super) fn time_shortlist<T: Timed>(
     if !times.contains(&first) {
         times.push(first);
     }
-    times.sort_by(|a, b| a.1.total_cmp(&b.1));
+    sort_by_time(&mut times);
     Ok(ShortlistTimes {
         screened: screened.into_iter().map(candidate).collect(),
         first: candidate(first),
@@ -159,6 +159,7 @@ mod tests {
 
     use tegula_kernels::plan::{Caps, GpuDescription, legal};
 
+    use super::super::interleave::timed;
     use super::*;
     use crate::element::Type;
 
@@ -198,8 +199,10 @@ mod tests {
         /// Times configurations of these milliseconds per call; NaN fails.
         fn time(&self, times: &[f64], sets: usize, seconds: f64) -> Result<ShortlistTimes> {
             let benchmarks = times.iter().enumerate();
-            let benchmarks = benchmarks.map(|(number, call)| Fake { gpu: self, number, call: 1e-3 * call }).collect();
-            time_shortlist(&recipes(times.len()), benchmarks, sets, Budget { seconds, elapsed: &|| self.now.get() })
+            let mut benchmarks: Vec<_> =
+                benchmarks.map(|(number, call)| Fake { gpu: self, number, call: 1e-3 * call }).collect();
+            let budget = Budget { seconds, elapsed: &|| self.now.get() };
+            time_shortlist(&recipes(times.len()), &mut timed(&mut benchmarks), sets, budget)
         }
 
         /// The configurations in the order in which they were timed.
