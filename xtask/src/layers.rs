@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use crate::{Outcome, root};
 
 /// Crates, bottom first, and the workspace crates that each may depend on, except for tests.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("tegula-core", &[]),
     ("tegula-ir", &["tegula-core"]),
     ("tegula-interp", &["tegula-core", "tegula-ir"]),
-    ("tegula-ptx", &["tegula-core", "tegula-interp", "tegula-ir"]),
+    ("tegula-cuda-source", &[]),
+    ("tegula-ptx", &["tegula-core", "tegula-cuda-source", "tegula-interp", "tegula-ir"]),
     ("tegula-kernels", &["tegula-core", "tegula-ir"]),
     ("tegula-cpu", &["tegula-core"]),
     ("tegula", &["tegula-core", "tegula-cpu", "tegula-interp", "tegula-ir", "tegula-kernels"]),
@@ -79,7 +80,7 @@ const UNSAFE: [&str; 13] = [
     "tegula-cli/check_file/compare",
     "tegula-cli/output",
     "tegula-files/file_map",
-    "tegula-ptx/cuda/nvrtc",
+    "tegula-cuda-source/nvrtc",
 ];
 
 /// A source file without comments and tests.

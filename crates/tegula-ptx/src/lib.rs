@@ -6,11 +6,10 @@
 //!
 //! The kernel runs warp by warp. Races are found by the happens-before order of `tegula-interp`,
 //! per byte where accesses are narrow. Costs are counted by its rules, which are those of Nsight
-//! Compute.
+//! Compute. [`cuda`] compiles CUDA C++ to PTX.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `cuda` | CUDA C++ to PTX, by NVRTC, nvcc or clang; signatures and launches in the source |
 //! | `ast`, `parse` | the syntax tree of PTX, and its parser |
 //! | `kernel`, `launch`, `error` | the public interface: kernels, launches and results, errors |
 //! | `lower`, `decode`, `cfg` | from the syntax tree to the program: names, instructions, control flow |
@@ -42,7 +41,6 @@ mod barrier;
 mod block;
 mod cfg;
 mod copy;
-pub mod cuda;
 mod decode;
 mod error;
 mod kernel;
@@ -72,6 +70,8 @@ mod sync;
 mod time_slice;
 pub mod trace;
 mod warp;
+
+pub use tegula_cuda_source as cuda;
 
 pub use atomic_sums::{AtomicSum, AtomicSums};
 pub use error::{LowerError, PtxError};

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::ParamType;
 use super::token::{Token, close_angle};
-use crate::ast::ScalarType::{self, *};
+use crate::scalar_type::ScalarType::{self, *};
 
 /// `long` has 32 bits on Windows.
 const LONG: ScalarType = if cfg!(windows) { S32 } else { S64 };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::ast::ScalarType::{Bf16, F16, F32, F64, S32, U8};
+use crate::scalar_type::ScalarType::{Bf16, F16, F32, F64, S32, U8};
 
 macro_rules! programs {
     ($($name:literal)*) => {

@@ -221,7 +221,7 @@ mod tests {
     use super::super::declaration::declarations;
     use super::super::token::tokens;
     use super::*;
-    use crate::ast::ScalarType::{F16, F32, S32, U8, U32, U64};
+    use crate::scalar_type::ScalarType::{F16, F32, S32, U8, U32, U64};
 
     fn read(text: &str) -> (Vec<Kernel>, Types) {
         let tokens = tokens(text, 0);
@@ -256,7 +256,7 @@ mod tests {
                 param("arg6", Scalar(U64), false, "unsigned long long"),
                 param("x", Unknown, false, "float(&)*"),
                 param("a", Pointer(Some(F32)), false, "float*"),
-                param("q", Pointer(Some(crate::ast::ScalarType::B64)), false, "int32_t* const*"),
+                param("q", Pointer(Some(crate::scalar_type::ScalarType::B64)), false, "int32_t* const*"),
             ]
         );
         assert_eq!(params("__global__ void k(void) {}"), []);

@@ -14,6 +14,7 @@ mod headers;
 mod launch;
 mod mangle;
 mod preprocess;
+mod scalar_type;
 mod signature;
 mod source;
 mod token;
@@ -32,7 +33,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use crate::ast::ScalarType;
+pub use scalar_type::ScalarType;
 
 /// Options of a compilation.
 #[derive(Clone, Debug, PartialEq, Eq)]
