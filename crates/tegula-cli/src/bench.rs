@@ -67,7 +67,7 @@ pub fn run(args: &BenchArgs, progress: &ProgressDisplay) -> Result<()> {
         let measuring = progress.phase(&format!("{} of {}: {product}", done + 1, all.len()), Unit::Rows, 0);
         let row = product.row(args, &device, &peer, &earlier)?;
         drop(measuring);
-        tracing::info!(command = row.command, "measured");
+        tracing::info!(target: "tegula::bench", command = row.command, "measured");
         table.line(&line(&row))?;
         // In the report, rows are in the order of the products.
         let before = order[..done].iter().filter(|&&other| other < i).count();

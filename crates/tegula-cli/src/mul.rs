@@ -52,7 +52,7 @@ pub fn load(place: &ArrayPath, cast: Option<Dtype>, progress: &ProgressDisplay) 
     let tell = |done, total| reading.set_of(done, total);
     let array = tegula_files::read(place, &ReadOptions { memory_limit: engine::free_memory(), progress: &tell })?;
     let (shape, dtype, mapped) = (display(&array.layout().shape), array.dtype(), array.is_mapped());
-    tracing::info!(%shape, %dtype, mapped, "read {place}");
+    tracing::info!(target: "tegula::mul", %shape, %dtype, mapped, "read {place}");
     let bytes = |dtype: Dtype| Bytes((array.len() * dtype.size()) as u128).to_string();
     let way = if mapped { "mapped".into() } else { format!("read into memory, {}", bytes(dtype)) };
     let from = format!("{place}, {shape} {dtype}, {way}");

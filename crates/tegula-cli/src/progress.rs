@@ -84,7 +84,7 @@ impl ProgressDisplay {
     /// Starts a phase of `total` units, displayed until it is dropped. A phase without progress
     /// shows the elapsed time.
     pub fn phase(&self, name: &str, unit: Unit, total: u64) -> Phase {
-        tracing::info!("{name}");
+        tracing::info!(target: "tegula::progress", "{name}");
         let counts = Arc::new(Counts { done: AtomicU64::new(0), total: AtomicU64::new(total) });
         if let Some(screen) = &self.screen {
             let bar =
