@@ -18,7 +18,10 @@ const QUICK: [(&str, &str); 8] = [
     ("platforms", "xtask platforms"),
     ("tests", "test --workspace"),
     // With the features of the tests.
-    ("documentation", "doc --workspace --no-deps --lib --features tegula/interp,tegula/ndarray,tegula/ndarray-016"),
+    (
+        "documentation",
+        "doc --workspace --no-deps --lib --features tegula-explain/guide,tegula/interp,tegula/ndarray,tegula/ndarray-016",
+    ),
 ];
 
 const FULL: [(&str, &str); 5] = [

@@ -6,6 +6,7 @@
 
 pub mod assembled;
 pub mod formula;
+#[cfg(feature = "guide")]
 pub mod guide;
 pub mod memory_state;
 pub mod nests;
@@ -17,6 +18,8 @@ pub mod sample_launch;
 pub mod sass;
 #[cfg(not(target_family = "wasm"))]
 pub mod serve;
+// Only the guide needs all of it.
+#[cfg_attr(not(feature = "guide"), allow(dead_code))]
 mod svg;
 pub mod trace;
 
