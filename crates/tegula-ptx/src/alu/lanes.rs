@@ -1,8 +1,8 @@
 //! Loops over the lanes of a warp.
 //!
-//! Frequent instructions have a loop each, which the compiler vectorizes ([`map`]). The others share
-//! one that calls a function for each lane ([`map_calls`]): loops for all of them would be much of
-//! what compiling the crate costs.
+//! Frequent instructions have a loop each, which the compiler vectorizes ([`map`]). The others
+//! share one that calls a function for each lane ([`map_calls`]): loops for all of them would be
+//! much of what compiling the crate costs.
 
 use super::Lanes;
 
