@@ -11,14 +11,14 @@
 mod stack;
 
 use std::backtrace::Backtrace;
-use std::env;
 use std::ffi::{CStr, c_char, c_int, c_long};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use std::{env, fs};
 
 use libloading::{Library, Symbol};
 use tegula::cuda::{self, DeviceMatrix, ForeignLaunch, ForeignParam, Gpu};
@@ -34,8 +34,11 @@ use tegula::{Accuracy, Device, Error, Gemm, Grouped, Layout, Matrix, Result, Sha
 use tegula_ir::{self as ir, ptx};
 use tegula_kernels::Plain;
 
-/// Environment variable of the child process: the folder with the driver.
+/// Environment variable of the child process.
 const CHILD: &str = "TEGULA_TEST_FAKE_DRIVER";
+
+/// File name of the driver.
+const LIBRARY: &str = "libcuda.so.1";
 
 /// Time limit of a child process, longer than any test takes.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -72,7 +75,7 @@ struct Fake(Library);
 impl Fake {
     fn open() -> Fake {
         // SAFETY: the library is the fake driver; its constructor only reads the environment.
-        Fake(unsafe { Library::new("libcuda.so.1") }.expect("the fake driver"))
+        Fake(unsafe { Library::new(LIBRARY) }.expect("the fake driver"))
     }
 
     /// Resets to a device of this compute capability, with or without memory pools, whose driver
@@ -148,14 +151,12 @@ fn in_child(name: &str, body: impl FnOnce()) {
     if env::var_os(CHILD).is_some() {
         return body();
     }
-    let folder = tempfile::tempdir().unwrap();
-    if !compile(folder.path()) {
-        return;
-    }
+    let Some(driver) = driver() else { return };
+    let cache = tempfile::tempdir().unwrap();
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", name, "--nocapture"]).env(CHILD, folder.path()).env("LD_LIBRARY_PATH", folder.path());
+    child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").env("LD_LIBRARY_PATH", driver);
     // With one thread, the n-th call is the same in each run.
-    child.env("TEGULA_CACHE_DIR", folder.path()).env("TEGULA_NUM_THREADS", "1").stdout(Stdio::inherit());
+    child.env("TEGULA_CACHE_DIR", cache.path()).env("TEGULA_NUM_THREADS", "1").stdout(Stdio::inherit());
     let (mut child, start) = (child.spawn().unwrap(), Instant::now());
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -170,13 +171,30 @@ fn in_child(name: &str, body: impl FnOnce()) {
     assert!(status.success(), "{name}: {status}");
 }
 
+/// The folder of the fake driver, which the first call compiles; `None` if no compiler is found and
+/// none is required.
+fn driver() -> Option<&'static Path> {
+    static DRIVER: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Other processes may be loading the driver that an earlier run compiled.
+        let new = tempfile::tempdir_in(folder).unwrap();
+        let folder = folder.join("fake_driver");
+        compile(new.path()).then(|| {
+            fs::create_dir_all(&folder).unwrap();
+            fs::rename(new.path().join(LIBRARY), folder.join(LIBRARY)).unwrap();
+            folder
+        })
+    });
+    DRIVER.as_deref()
+}
+
 /// Compiles the fake driver. Returns `false` if no compiler is found and none is required.
 fn compile(folder: &Path) -> bool {
     let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_driver/cuda.c");
     let mut command = Command::new(&compiler);
     command.args("-x c -O1 -Wall -Werror -shared -fPIC -pthread -o".split(' '));
-    match command.arg(folder.join("libcuda.so.1")).arg(source).status() {
+    match command.arg(folder.join(LIBRARY)).arg(source).status() {
         Ok(status) => {
             assert!(status.success(), "{command:?}: {status}");
             true
@@ -290,9 +308,11 @@ fn driver_failing_at_any_call_of_groups_is_an_error() {
 
 #[test]
 fn driver_failing_at_any_call_of_copies_is_an_error() {
+    /// More than one half of the staging buffer.
+    static LONG: LazyLock<Matrix<f64>> = LazyLock::new(|| zeros(3, 300_000).unwrap());
     fail_every_call("driver_failing_at_any_call_of_copies_is_an_error", &H100_AND_A100, |gpu| {
         // An upload through both halves of the staging buffer, and a download.
-        let long = DeviceMatrix::upload(gpu, zeros::<f64>(3, 300_000)?.view())?;
+        let long = DeviceMatrix::upload(gpu, LONG.view())?;
         long.download()?;
         let mut other = DeviceMatrix::uninit(gpu, Shape::new(3, 5))?;
         // The driver has no 64-bit memset.
@@ -391,7 +411,7 @@ fn driver_failing_at_any_call_of_a_benchmark_is_an_error() {
 #[test]
 fn driver_failing_at_any_call_of_a_search_is_an_error() {
     fail_many_calls("driver_failing_at_any_call_of_a_search_is_an_error", 6, &H100_AND_A100[..1], |gpu| {
-        let shapes = [Shape::new(256, 512), Shape::new(512, 384), Shape::new(256, 384)];
+        let shapes = [Shape::new(64, 128), Shape::new(128, 96), Shape::new(64, 96)];
         let layouts = shapes.map(|shape| Layout::row_major(shape).and_then(ScratchLayout::aligned));
         let [a, b, c] = layouts;
         let effort = TuneEffort { seed: 1, candidates: 4, seconds: 0.01 };
@@ -412,10 +432,14 @@ struct NewProduct {
 
 impl NewProduct {
     fn new(gpu: &Gpu) -> Result<Self> {
+        Self::of(gpu, [640, 768])
+    }
+
+    fn of(gpu: &Gpu, [n, k]: [usize; 2]) -> Result<Self> {
         static ROWS: AtomicUsize = AtomicUsize::new(512);
         let m = ROWS.fetch_add(1, Ordering::Relaxed);
         let matrix = |rows, cols| DeviceMatrix::zeros(gpu, Shape::new(rows, cols));
-        Ok(NewProduct { a: matrix(m, 768)?, b: matrix(768, 640)?, c: matrix(m, 640)? })
+        Ok(NewProduct { a: matrix(m, k)?, b: matrix(k, n)?, c: matrix(m, n)? })
     }
 
     /// Runs the product. Returns the number of its driver calls.
@@ -441,7 +465,8 @@ fn driver_failing_at_any_call_of_an_autotuned_product_fails_the_search_only() {
         6,
         &H100_AND_A100,
         |gpu| {
-            let (mut product, fake) = (NewProduct::new(gpu)?, Fake::open());
+            // Small, since each search fills A and B with random numbers.
+            let (mut product, fake) = (NewProduct::of(gpu, [256, 64])?, Fake::open());
             product.run(&Device::from(gpu.clone()))?;
             let failed_before = fake.failed().is_some();
             let outcome = product.run(&autotuned(gpu));
