@@ -98,6 +98,9 @@ fn join<K: Copy + Ord>(own: &mut Vec<(K, u32)>, other: &[(K, u32)]) {
         own.extend(other);
         return;
     }
+    if join_known(own, other) {
+        return;
+    }
     let mut joined = Vec::with_capacity(own.len() + other.len());
     let (mut a, mut b) = (own.iter().copied().peekable(), other.iter().copied().peekable());
     while let (Some(&(key, clock)), Some(&(other_key, other_clock))) = (a.peek(), b.peek()) {
@@ -116,6 +119,19 @@ fn join<K: Copy + Ord>(own: &mut Vec<(K, u32)>, other: &[(K, u32)]) {
     joined.extend(a);
     joined.extend(b);
     *own = joined;
+}
+
+/// Joins clocks in place, up to the first key that `own` lacks. Returns whether it has all keys, as
+/// between lanes that synchronize again.
+fn join_known<K: Copy + Ord>(own: &mut [(K, u32)], other: &[(K, u32)]) -> bool {
+    let mut own = own.iter_mut();
+    other.iter().all(|&(key, clock)| match own.find(|(own_key, _)| *own_key >= key) {
+        Some((own_key, own_clock)) if *own_key == key => {
+            *own_clock = clock.max(*own_clock);
+            true
+        }
+        _ => false,
+    })
 }
 
 fn lookup<K: Copy + Ord>(clocks: &[(K, u32)], key: K) -> Option<u32> {
