@@ -46,6 +46,7 @@ struct HostTimer<'a> {
     discarded: &'a Cell<usize>,
     /// Seconds left for samples that are discarded.
     discard_budget: f64,
+    warm_up: Duration,
     /// Whether threads of a peer library may still spin when a slot begins.
     waits_for_spin_down: bool,
 }
@@ -58,7 +59,9 @@ impl<'a> HostTimer<'a> {
         waits_for_spin_down: bool,
     ) -> HostTimer<'a> {
         let discard_budget = DISCARD_LIMIT * settings.seconds;
-        HostTimer { call: Box::new(call), discarded, discard_budget, waits_for_spin_down }
+        // A measurement without time needs no steady clock.
+        let warm_up = if settings.seconds > 0.0 { WARM_UP } else { Duration::ZERO };
+        HostTimer { call: Box::new(call), discarded, discard_budget, warm_up, waits_for_spin_down }
     }
 }
 
@@ -69,7 +72,7 @@ impl Timed for HostTimer<'_> {
                 wait_until_idle(processor_time, std::thread::sleep);
             }
             let start = Instant::now();
-            while start.elapsed() < WARM_UP {
+            while start.elapsed() < self.warm_up {
                 (self.call)()?;
             }
         }

@@ -43,20 +43,25 @@ const H200: [Ceiling; 7] = [
 
 /// Measures the copy bandwidth and looks up the throughput limits of a device.
 ///
+/// If `seconds` is 0, the time of a measurement, the host copies only a few MiB, which caches may
+/// hold.
+///
 /// # Errors
 /// Errors of the device.
-pub fn limits(device: &Device) -> Result<Limits> {
+pub fn limits(device: &Device, seconds: f64) -> Result<Limits> {
     #[cfg(feature = "cuda")]
     if let Some(gpu) = device.gpu() {
         let known = gpu.info().name.contains("H200");
         return Ok(Limits { copy: gpu_copy_bandwidth(gpu)?, ceilings: if known { H200.to_vec() } else { Vec::new() } });
     }
     let _ = (device, H200);
-    Ok(Limits { copy: host_copy_bandwidth()?, ceilings: Vec::new() })
+    Ok(Limits { copy: host_copy_bandwidth(if seconds > 0.0 { LEN } else { SHORT_LEN })?, ceilings: Vec::new() })
 }
 
 /// Elements of a copy: a quarter of a GiB, larger than caches.
 const LEN: usize = 1 << 26;
+/// Elements of a copy without time for it.
+const SHORT_LEN: usize = 1 << 20;
 const COPIES: usize = 7;
 /// Elements per parallel chunk.
 const CHUNK: usize = 1 << 20;
@@ -70,11 +75,11 @@ fn gpu_copy_bandwidth(gpu: &Gpu) -> Result<f64> {
     // Several copies per sample hide the latency of the first.
     let mut copies = || gpu.time(|| (0..COPIES).try_for_each(|_| copy.copy_from(&source)));
     let times = (0..COPIES).map(|_| Ok(copies()? / COPIES as f64)).collect::<Result<Vec<_>>>()?;
-    Ok(bandwidth(&times))
+    Ok(bandwidth(LEN, &times))
 }
 
-fn host_copy_bandwidth() -> Result<f64> {
-    let source = Matrix::from_fn(1, LEN, |_, i| i as f32)?;
+fn host_copy_bandwidth(len: usize) -> Result<f64> {
+    let source = Matrix::from_fn(1, len, |_, i| i as f32)?;
     let mut copy = Matrix::<f32>::zeros_of_shape(source.shape())?;
     let times = (0..COPIES).map(|_| {
         let start = std::time::Instant::now();
@@ -86,10 +91,10 @@ fn host_copy_bandwidth() -> Result<f64> {
         std::hint::black_box(&copy);
         Ok(start.elapsed().as_secs_f64())
     });
-    Ok(bandwidth(&times.collect::<Result<Vec<_>>>()?))
+    Ok(bandwidth(len, &times.collect::<Result<Vec<_>>>()?))
 }
 
 /// Bytes read and written per second, from seconds per copy.
-fn bandwidth(times: &[f64]) -> f64 {
-    2.0 * (LEN * size_of::<f32>()) as f64 / tegula::tune::stats::median(times)
+fn bandwidth(len: usize, times: &[f64]) -> f64 {
+    2.0 * (len * size_of::<f32>()) as f64 / tegula::tune::stats::median(times)
 }

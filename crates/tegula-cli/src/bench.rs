@@ -46,7 +46,7 @@ pub fn run(args: &BenchArgs, progress: &ProgressDisplay) -> Result<()> {
         peer: peer.name(),
         seed: args.seed,
         command: args.command(),
-        limits: if files.any() { Some(device_limits(&device, progress)?) } else { None },
+        limits: if files.any() { Some(device_limits(&device, args.time, progress)?) } else { None },
         rows: Vec::new(),
     };
     let earlier = match &args.json {
@@ -172,9 +172,9 @@ fn figures<T: Element>(case: &Case<T>, report: &BenchReport) -> Figures {
     }
 }
 
-fn device_limits(device: &Device, progress: &ProgressDisplay) -> Result<Limits> {
+fn device_limits(device: &Device, seconds: f64, progress: &ProgressDisplay) -> Result<Limits> {
     let _copying = progress.phase("measuring a copy", Unit::Rows, 0);
-    let found = limits(device)?;
+    let found = limits(device, seconds)?;
     let ceiling = |ceiling: &bench::Ceiling| (ceiling.ty.name(), ceiling.instruction, ceiling.flops / 1e12);
     Ok(Limits::new(found.copy / 1e9, found.ceilings.iter().map(ceiling)))
 }
