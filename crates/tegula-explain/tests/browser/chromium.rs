@@ -108,7 +108,7 @@ pub fn open(url: &str) -> Option<Window> {
     for enable in ["Page.enable", "Runtime.enable", "Log.enable"] {
         window.call(enable, json!({}));
     }
-    window.size(1400, 1100);
+    window.set_viewport(1400, 1100);
     window.call("Page.navigate", json!({ "url": url }));
     window.until("!!document.body?.dataset.ready");
     Some(window)
@@ -207,20 +207,24 @@ impl Window {
 
     /// Waits until an expression is true.
     pub fn until(&self, expression: &str) {
-        for _ in 0..1200 {
+        for _ in 0..3000 {
             if self.eval(expression) == "true" {
                 return;
             }
-            thread::sleep(Duration::from_millis(50));
+            thread::sleep(Duration::from_millis(20));
         }
         panic!("timeout: {expression}; {}", self.eval("document.body?.innerText.slice(0, 400)"));
     }
 
-    /// Sets the viewport size, in CSS pixels.
+    /// Changes the viewport size, in CSS pixels, and waits for the page, which draws 100 ms later.
     pub fn size(&self, width: u32, height: u32) {
+        self.set_viewport(width, height);
+        thread::sleep(Duration::from_millis(300));
+    }
+
+    fn set_viewport(&self, width: u32, height: u32) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", metrics);
-        thread::sleep(Duration::from_millis(300));
     }
 
     /// Sets the color scheme, `light` or `dark`, and reduced motion.
