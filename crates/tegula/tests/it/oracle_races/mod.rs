@@ -43,7 +43,7 @@ use crate::effort::full;
 const RULES: Rules = Rules { remote_arrivals_release: true, ..Rules::ALL };
 
 /// Random programs of a quick run, and of a full run.
-const QUICK_PROGRAMS: u64 = 1000;
+const QUICK_PROGRAMS: u64 = 600;
 const FULL_PROGRAMS: u64 = 100_000;
 
 /// Seeds and litmus tests on which interpreter and oracle are known to differ, each with the
