@@ -66,8 +66,8 @@ fn bits_are_independent_of_the_number_of_threads() {
     let counts: &[usize] = if full() { &[1, 2, 3, 7, 16, 64] } else { &[1, 3, 16] };
     let pool = |threads: &usize| rayon::ThreadPoolBuilder::new().num_threads(*threads).build().unwrap();
     let pools: Vec<_> = counts.iter().map(pool).collect();
-    // The quick run compares with one of them in turn, with one beta in turn, so that each case, type
-    // and instruction set meets others. The full run adds the other pairs.
+    // The quick run compares with one of them in turn, with one beta in turn, so that each case,
+    // type and instruction set meets others. The full run adds the other pairs.
     for (mut turn, case) in CASES.into_iter().enumerate() {
         for_every_type!(one, case, &pools, &mut turn);
     }

@@ -277,8 +277,9 @@ fn recipe_of_another_order_is_refused() {
     assert!(error.to_string().contains("batch invariance"), "{error}");
 }
 
-/// Recipes of equal order compute equal bits, and the orders of recipes that do not are unequal. The
-/// quick run has one product a type, and two recipes of four orders; the full run adds the others.
+/// Recipes of equal order compute equal bits, and the orders of recipes that do not are unequal.
+/// The quick run has one product a type, and two recipes of four orders; the full run adds the
+/// others.
 #[test]
 fn recipes_of_equal_order_compute_equal_bits() {
     fn check<T: Sample>() {

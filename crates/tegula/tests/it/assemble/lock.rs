@@ -119,8 +119,8 @@ impl Lock {
     }
 }
 
-/// Removes what the result does not depend on: comments and the kernel's name. Parts between them are
-/// copied whole, since the tests are not optimized.
+/// Removes what the result does not depend on: comments and the kernel's name. Parts between them
+/// are copied whole, since the tests are not optimized.
 fn without_names(text: &str) -> String {
     const ENTRY: &str = ".visible .entry ";
     let mut code = String::with_capacity(text.len() + 1);
