@@ -4,6 +4,7 @@
 //! result of a correct kernel does not depend on it.
 
 use tegula_core::diagnostic::{FindingKind, Space};
+use tegula_core::matrix::Shape;
 use tegula_ir::{Order2d, ParamKind, SiteId, Tiles};
 
 use super::agent::{AsyncAgent, copy_unit_elements, tile_elements};
@@ -52,7 +53,8 @@ impl Machine<'_> {
     fn tensor_map(&self, param: usize) -> Option<(&Buffer, TensorMap)> {
         match (self.args[param], &self.kernel.params()[param].kind) {
             (Arg::Matrix(buffer), &ParamKind::Matrix { tiles: Some(tiles), order, .. }) => {
-                Some((buffer, TensorMap { tiles, order }))
+                let Shape { rows, cols, .. } = buffer.layout().shape;
+                Some((buffer, TensorMap { tiles: tiles.of_matrix(order, [rows, cols]), order }))
             }
             _ => None,
         }
@@ -63,7 +65,15 @@ impl Machine<'_> {
         self.shared_ref((array, first / tile_elements(&self.kernel.shared()[array]) as usize))
     }
 
-    /// Elements of a tile (TMA box) of a matrix.
+    /// Elements of a tile of a matrix as declared, between the first elements of two tiles.
+    fn declared_elements(&self, matrix: usize) -> u32 {
+        match self.kernel.params()[matrix].kind {
+            ParamKind::Matrix { tiles: Some(tiles), .. } => tiles.elements(),
+            _ => 0,
+        }
+    }
+
+    /// Elements of a copy (TMA box) of a matrix.
     fn box_elements(&self, matrix: usize) -> u32 {
         self.tensor_map(matrix).map_or(0, |(_, map)| map.tiles.elements())
     }
@@ -257,7 +267,7 @@ impl WarpContext<'_, '_> {
         let ElementAddress::Shared { array, .. } = shared else { return Vec::new() };
         let at = at.map(|reg| self.warp.registers.u32s(reg));
         let len = self.machine.kernel.shared()[array.index()].len() as usize;
-        let size = (self.machine.box_elements(matrix) as usize).max(1);
+        let size = (self.machine.declared_elements(matrix) as usize).max(1);
         let tiles = self.elements_at(shared, len + 1 - size);
         let (aligned, report_misaligned): (Vec<_>, Vec<_>) =
             tiles.into_iter().partition(|(_, first)| first % size == 0);

@@ -91,9 +91,33 @@ pub struct Tiles {
     pub cols: u32,
     /// The swizzle in shared memory.
     pub swizzle: Swizzle,
+    /// Whether a copy has at most the lines of the matrix, rounded up to [`PATTERN_LINES`]. The
+    /// other lines of the tile in shared memory are left as they are, and do not count at the
+    /// mbarrier: TMA takes longer for a line out of bounds than for another.
+    ///
+    /// [`PATTERN_LINES`]: Self::PATTERN_LINES
+    pub clipped: bool,
 }
 
 impl Tiles {
+    /// Lines of a swizzle pattern.
+    pub const PATTERN_LINES: u32 = 8;
+
+    /// Lines of a clipped copy: those of a matrix, rounded up to whole swizzle patterns, at most
+    /// those of the tile.
+    pub fn clipped_lines(tile: u32, matrix: usize) -> u32 {
+        (matrix.min(tile as usize).max(1) as u32).next_multiple_of(Self::PATTERN_LINES).min(tile)
+    }
+
+    /// The tiles that TMA copies of a matrix of this shape.
+    pub fn of_matrix(self, order: Order2d, [rows, cols]: [usize; 2]) -> Tiles {
+        match (self.clipped, order) {
+            (false, _) => self,
+            (true, Order2d::ColMajor) => Tiles { cols: Self::clipped_lines(self.cols, cols), ..self },
+            (true, _) => Tiles { rows: Self::clipped_lines(self.rows, rows), ..self },
+        }
+    }
+
     /// Elements of a tile.
     pub const fn elements(self) -> u32 {
         self.rows * self.cols

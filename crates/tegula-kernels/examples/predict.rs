@@ -4,13 +4,13 @@
 //! documents), microseconds, and the name of a recipe. It writes a line of
 //! `name=value` for each constant. Then it answers each line of values on its standard input with a
 //! line of predicted microseconds, one for each measurement: `nan` for a recipe that is no longer a
-//! candidate.
+//! candidate, whatever its number of stages.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-use tegula_kernels::plan::fit::{Costs, parse_product};
-use tegula_kernels::plan::{Caps, GpuDescription, Problem, Recipe, legal};
+use tegula_kernels::plan::fit::{Costs, MeasuredRecipes, parse_product};
+use tegula_kernels::plan::{GpuDescription, Problem, Recipe};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -18,7 +18,7 @@ type Failure = Box<dyn std::error::Error>;
 struct Case {
     problem: Problem,
     gpu: GpuDescription,
-    recipes: HashMap<String, Recipe>,
+    recipes: MeasuredRecipes,
 }
 
 fn main() -> Result<(), Failure> {
@@ -32,7 +32,7 @@ fn main() -> Result<(), Failure> {
         if !cases.contains_key(product) {
             cases.insert(product, case(product)?);
         }
-        measured.push((product, cases[product].recipes.get(name).copied()));
+        measured.push((product, cases[product].recipes.get(name)));
     }
     let mut costs = Costs::FITTED;
     let mut names = Vec::new();
@@ -61,7 +61,6 @@ fn main() -> Result<(), Failure> {
 /// The case of a line.
 fn case(text: &str) -> Result<Case, Failure> {
     let (problem, gpu) = parse_product(text).ok_or_else(|| format!("{text}: no product of a measurement"))?;
-    let recipes = legal(&problem, &Caps::Gpu(gpu)).into_iter();
-    let recipes = recipes.map(|candidate| (candidate.recipe.name(), candidate.recipe)).collect();
+    let recipes = MeasuredRecipes::of(&problem, gpu);
     Ok(Case { problem, gpu, recipes })
 }

@@ -67,6 +67,8 @@ const STREAM_K_ACCUMULATORS: [u32; 2] = [120, 64];
 const NARROW_SUBTILE_COLS: u32 = 40;
 /// The named barrier of the first consumer; each consumer has its own.
 const CONSUMER_BARRIER: u32 = 1;
+/// The named barrier of all consumers, after those of one.
+const CONSUMERS_BARRIER: u32 = 4;
 
 /// A `wgmma` pipeline kernel and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -170,7 +172,7 @@ impl Hopper {
 
     /// The first violated constraint on the configuration.
     fn violated_constraint(&self) -> Option<&'static str> {
-        let Pipeline { tile: [rows, cols, depth], consumers, ping_pong, stages, cluster, cluster_k, group_m } =
+        let Pipeline { tile: [rows, cols, depth], consumers, ping_pong, stages, cluster, cluster_k, clipped, group_m } =
             self.pipeline;
         let along_k = self.orders[1] == Order2d::ColMajor;
         let bytes = || {
@@ -179,7 +181,7 @@ impl Hopper {
         let is_contiguous = |order: &Order2d| *order != Order2d::Strided;
         // Names are untrusted input: the first constraints keep the later ones from overflow and
         // from long loops.
-        let constraints: [(&dyn Fn() -> bool, &str); 16] = [
+        let constraints: [(&dyn Fn() -> bool, &str); 17] = [
             (&|| Wgmma::supports(self.ty), "operands must be f16 or bf16"),
             (&|| (1..=3).contains(&consumers), "consumers must be 1 to 3"),
             (
@@ -196,6 +198,7 @@ impl Hopper {
                 &|| (16..=256).contains(&cols) && cols.is_multiple_of(8),
                 "tile columns must be a multiple of 8 from 16 to 256",
             ),
+            (&|| !clipped || self.pipeline.multicast_blocks() == 1, "clipped copies are not multicast"),
             (&|| depth == 64, "the depth of a k-step must be 64"),
             (&|| stages >= 2 && bytes() <= MAX_SHARED_BYTES, "stages must be at least 2 and fit in shared memory"),
             (&|| (1..=1024).contains(&group_m), "the raster group must have 1 to 1024 tile rows"),
@@ -233,13 +236,13 @@ impl Hopper {
 /// The kernel body: barriers, tile scheduler, and the producer and consumer roles.
 fn body<T: Element<Acc = f32>>(k: &Builder, variant: &Hopper) {
     let pipeline = variant.pipeline;
-    let Pipeline { tile: [rows, cols, depth], consumers, stages, .. } = pipeline;
+    let Pipeline { consumers, stages, .. } = pipeline;
     let blocks = pipeline.cluster_blocks();
     k.min_blocks(1);
     k.cluster(blocks);
     let cluster = Cluster::of(k, &pipeline);
-    let a = OperandTiles::<T>::declare(k, variant.orders[0], IS_A, [rows, depth], stages, cluster.group(IS_A));
-    let b = OperandTiles::<T>::declare(k, variant.orders[1], !IS_A, [cols, depth], stages, cluster.group(!IS_A));
+    let a = OperandTiles::<T>::declare(k, variant.orders[0], IS_A, &pipeline, cluster.group(IS_A));
+    let b = OperandTiles::<T>::declare(k, variant.orders[1], !IS_A, &pipeline, cluster.group(!IS_A));
     let source_ranks = cluster.source_ranks(b.rotates);
     let ends =
         (variant.schedule == Schedule::Grouped).then(|| k.matrix::<u32>("ends", Access::Read, Order2d::RowMajor, 1));
@@ -523,6 +526,7 @@ impl<'k, T: Element<Acc = f32>> PipelineContext<'k, T> {
         let wgmma = Wgmma { ty: T::TYPE, n: cols };
         let accumulators = k.array::<f32>(rows / Wgmma::M * wgmma.accumulators());
         let state = PipelineState::new(k, stages);
+        self.clear_rest();
         self.scheduler.each(|WorkTile { matrix, at: [row, col], is_last, stream_k, group }| {
             let (product, steps) = self.tile_operands(matrix, group);
             let [_, count] = self.scheduler.block_steps(steps, stream_k);
@@ -554,6 +558,20 @@ impl<'k, T: Element<Acc = f32>> PipelineContext<'k, T> {
             }
         });
         self.store.drain();
+    }
+
+    /// Zeroes the lines that clipped copies leave out, while the first copies are in flight.
+    fn clear_rest(&self) {
+        let Pipeline { consumers, stages, clipped, .. } = self.pipeline;
+        if !clipped {
+            return;
+        }
+        let (k, threads) = (self.k, consumers * WARPGROUP);
+        let thread = k.thread_x() - WARPGROUP;
+        self.a.clear_rest(stages, (thread, threads));
+        self.b.clear_rest(stages, (thread, threads));
+        k.fence_proxy_async();
+        k.named_barrier(CONSUMERS_BARRIER, threads);
     }
 
     /// Accumulates `count` k-steps of the rows from `first` on: the main loop.

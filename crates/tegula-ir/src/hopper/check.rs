@@ -3,7 +3,7 @@
 use tegula_core::diagnostic::{Fault, FaultKind};
 use tegula_core::element::Type;
 
-use super::{HopperOp, LeftOperand, Swizzle, Wgmma};
+use super::{HopperOp, LeftOperand, Swizzle, Tiles, Wgmma};
 use crate::ops::*;
 
 /// The faults that only Hopper operations can have; [`check()`](crate::check()) finds the others.
@@ -145,6 +145,7 @@ pub(crate) fn check_tiles(kernel: &Kernel, faults: &mut Vec<Fault>) {
             Swizzle::None => bytes % 16 == 0 && row <= 256,
             swizzle => bytes % 16 == 0 && bytes <= swizzle.row_bytes(),
         };
+        let fits = fits && !(tiles.clipped && rows % Tiles::PATTERN_LINES != 0);
         if !fits || !(1..=256).contains(&rows) || *order == Order2d::Strided {
             let message =
                 format!("TMA does not support tiles of {}×{} ({:?}) for {name}", tiles.rows, tiles.cols, tiles.swizzle);

@@ -163,7 +163,7 @@ fn pipelines() -> Vec<Hopper> {
     let mut all = Vec::new();
     let epilogue = assembled_epilogues(Type::BF16)[0];
     for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-        for (side, aligned_16) in [(96, true), (96, false), (4096, true)] {
+        for (side, aligned_16) in [(16, true), (16, false), (96, true), (96, false), (4096, true)] {
             let orders = [Order2d::RowMajor, Order2d::ColMajor];
             let layouts = [(orders[a], true), (orders[b], true), (Order2d::RowMajor, aligned_16)]
                 .map(|(order, aligned_16)| OperandLayout::new(order, aligned_16));

@@ -45,7 +45,7 @@ impl<'k, T: Element<Acc = f32>> EpilogueStore<'k, T> {
             // conflicts.
             _ => Swizzle::None,
         };
-        let tile = Tiles { rows: 64, cols, swizzle };
+        let tile = Tiles { rows: 64, cols, swizzle, clipped: false };
         let tensor = variant.tma_store.then(|| k.tensor::<T::Out>("c", Access::ReadWrite, order, tile));
         let is_output = variant.schedule != Schedule::SplitK;
         let elements = || k.matrix("c", Access::ReadWrite, order, 1);

@@ -3,8 +3,8 @@
 
 use tegula_ir::prelude::*;
 
-use super::ROW_BYTES;
 use super::multicast::MulticastGroup;
+use super::{Pipeline, ROW_BYTES};
 
 /// The tiles of A or B: their source and their stages in shared memory.
 pub(super) struct OperandTiles<'k, T: Element> {
@@ -24,18 +24,15 @@ pub(super) struct OperandTiles<'k, T: Element> {
     /// Whether the blocks of the group copy whole tiles, round-robin by stage, since the tile does
     /// not divide among them.
     pub rotates: bool,
+    /// Whether copies have no more lines than the matrix.
+    clipped: bool,
 }
 
 impl<'k, T: Element> OperandTiles<'k, T> {
-    /// Declares the tensor map and the stages. `extent`: rows of A (columns of B) of a tile.
-    pub fn declare(
-        k: &'k Builder,
-        order: Order2d,
-        is_a: bool,
-        [extent, depth]: [u32; 2],
-        stages: u32,
-        group: MulticastGroup<'k>,
-    ) -> Self {
+    /// Declares the tensor map and the stages.
+    pub fn declare(k: &'k Builder, order: Order2d, is_a: bool, pipeline: &Pipeline, group: MulticastGroup<'k>) -> Self {
+        let Pipeline { tile: [rows, cols, depth], stages, .. } = *pipeline;
+        let extent = if is_a { rows } else { cols };
         let name = if is_a { "a" } else { "b" };
         let along_k = (order == Order2d::RowMajor) == is_a;
         let row = ROW_BYTES / size_of::<T>() as u32;
@@ -49,14 +46,41 @@ impl<'k, T: Element> OperandTiles<'k, T> {
         let lines = slab_lines / copies;
         let (outer, inner) = if along_k { (lines, depth) } else { (row, lines) };
         let (rows, cols) = if is_a { (outer, inner) } else { (inner, outer) };
-        let tensor = k.tensor::<T>(name, Access::Read, order, Tiles { rows, cols, swizzle });
+        // An operand contiguous along m or n is copied in lines along k.
+        let clipped = pipeline.clipped && along_k;
+        let tensor = k.tensor::<T>(name, Access::Read, order, Tiles { rows, cols, swizzle, clipped });
         let tiles = k.tiles::<T>(&format!("tile_{name}"), stages * slabs, [slab_lines, row], swizzle);
-        OperandTiles { k, tensor, tiles, is_a, along_k, slabs, slab_extent, copies, lines, group, rotates }
+        OperandTiles { k, tensor, tiles, is_a, along_k, slabs, slab_extent, copies, lines, group, rotates, clipped }
     }
 
-    /// Bytes of a stage.
-    pub fn bytes(&self) -> u32 {
-        self.slabs * self.copies * self.lines * ROW_BYTES
+    /// Bytes that are copied to each stage: those of the tile, or fewer if copies are clipped.
+    pub fn bytes(&self) -> Val<'k, u32> {
+        match self.clipped {
+            false => self.k.constant(self.slabs * self.copies * self.lines * ROW_BYTES),
+            true => self.clipped_lines() * ROW_BYTES,
+        }
+    }
+
+    /// Lines of a clipped copy.
+    fn clipped_lines(&self) -> Val<'k, u32> {
+        let extent = if self.is_a { self.tensor.rows() } else { self.tensor.cols() };
+        extent.min(self.lines).div_ceil(Tiles::PATTERN_LINES) * Tiles::PATTERN_LINES
+    }
+
+    /// Zeroes the lines of all stages that clipped copies leave out, four elements per thread at a time.
+    /// `wgmma` reads them, though no element of C depends on them.
+    pub fn clear_rest(&self, stages: u32, (thread, threads): (Val<'k, u32>, u32)) {
+        if !self.clipped {
+            return;
+        }
+        let quads = ROW_BYTES / (4 * size_of::<T>()) as u32;
+        let (first, at) = (self.clipped_lines() + thread / quads, thread % quads * 4);
+        // The address depends on the line only, so that each further stage is a single store.
+        self.k.for_step(first, self.lines, threads / quads, |line| {
+            for stage in 0..stages {
+                self.tiles.store_vec((stage, line, at), [self.k.constant(T::ZERO); 4]);
+            }
+        });
     }
 
     /// The same tiles of the batch matrix that `matrix` addresses.

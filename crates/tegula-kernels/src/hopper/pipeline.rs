@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use tegula_core::error::{Error, Result};
 use tegula_core::matrix::Shape;
+use tegula_ir::Tiles;
 
 use super::{ROW_BYTES, WARPGROUP};
 use crate::name_fields::{NameFields, write_field};
@@ -28,6 +29,9 @@ pub struct Pipeline {
     pub cluster: [u32; 2],
     /// Blocks of a cluster that split the k-steps of a tile.
     pub cluster_k: u32,
+    /// Whether TMA copies no more rows of A and columns of B than the matrix has, if they are
+    /// contiguous along k: for a C with fewer rows or columns than a tile.
+    pub clipped: bool,
     /// Rows of cluster tiles in a group of the raster order. A group is traversed column by column,
     /// so that its operands stay in the L2 cache.
     pub group_m: u32,
@@ -110,6 +114,11 @@ impl Pipeline {
         if along_k { self.tile[1] } else { self.tile[1].next_multiple_of(ROW_BYTES / 2) }
     }
 
+    /// Lines of a clipped copy of A (operand 0) or B (1) with this many rows or columns.
+    pub(crate) fn clipped_lines(&self, operand: usize, extent: usize) -> u32 {
+        Tiles::clipped_lines(self.tile[operand], extent)
+    }
+
     /// Accumulators of a thread.
     pub(crate) fn accumulators(&self) -> u32 {
         self.tile[0].saturating_mul(self.tile[1]) / self.consumers_per_tile().saturating_mul(WARPGROUP).max(1)
@@ -127,6 +136,9 @@ impl fmt::Display for Pipeline {
             f.write_str("_pingpong")?;
         }
         write_field(f, "clusterk", [self.cluster_k], Some([1]))?;
+        if self.clipped {
+            f.write_str("_clipped")?;
+        }
         write_field(f, "raster", [self.group_m], Some([blocked::GROUP_M]))
     }
 }
@@ -145,6 +157,7 @@ impl FromStr for Pipeline {
                 stages: fields.take::<1>("stages", None)?[0],
                 cluster: fields.take("cluster", Some([1, 1]))?,
                 cluster_k: fields.take("clusterk", Some([1]))?[0],
+                clipped: fields.take_flag("clipped")?,
                 group_m: fields.take("raster", Some([blocked::GROUP_M]))?[0],
             };
             fields.finish(pipeline)
@@ -153,7 +166,8 @@ impl FromStr for Pipeline {
             Error::KernelOption(format!(
                 "invalid pipeline {text:?}; expected a tile, consumers and stages as in \
                  128x256x64_consumers2_stages4, then optionally _cluster2x1 (blocks along m and n), \
-                 _pingpong, _clusterk2 (split-K in the cluster) and _raster16 (tile rows of a raster group)"
+                 _pingpong, _clusterk2 (split-K in the cluster), _clipped (copies of no more rows than the \
+                 matrix has) and _raster16 (tile rows of a raster group)"
             ))
         })
     }

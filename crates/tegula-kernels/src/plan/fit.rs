@@ -1,13 +1,16 @@
 //! Predictions with other costs than the fitted ones, and measurements to compare them with.
 
+use std::collections::HashMap;
+
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
 use super::candidates::mma_time;
-use super::device::GpuDescription;
+use super::device::{Caps, GpuDescription};
 use super::fitted::Constants;
 use super::hopper;
 use super::hopper_costs::HopperCosts;
+use super::legal::legal;
 use super::legalize::Recipe;
 use super::mma_costs::MmaCosts;
 use super::problem::{OperandLayout, Problem};
@@ -45,6 +48,41 @@ impl Costs {
     }
 }
 
+/// The candidates of a product by the names in measurements. A pipeline may have been measured with
+/// another number of stages than the candidate has.
+#[derive(Debug)]
+pub struct MeasuredRecipes(HashMap<String, Recipe>);
+
+impl MeasuredRecipes {
+    /// The candidates of a product on a GPU.
+    pub fn of(problem: &Problem, gpu: GpuDescription) -> Self {
+        let candidates = legal(problem, &Caps::Gpu(gpu)).into_iter();
+        MeasuredRecipes(
+            candidates.map(|candidate| (without_stages(&candidate.recipe.name()).0, candidate.recipe)).collect(),
+        )
+    }
+
+    /// The recipe of a name; `None` for one that is no longer a candidate.
+    pub fn get(&self, name: &str) -> Option<Recipe> {
+        let (name, stages) = without_stages(name);
+        let mut recipe = *self.0.get(&name)?;
+        if let (GemmKernel::Hopper(hopper), Some(stages)) = (&mut recipe.kernel, stages) {
+            hopper.pipeline.stages = stages;
+        }
+        Some(recipe)
+    }
+}
+
+/// A pipeline's name without its stages, and their number; the name of another kernel as it is.
+fn without_stages(name: &str) -> (String, Option<u32>) {
+    let split = || {
+        let (before, rest) = name.strip_prefix("hopper_")?.split_once("_stages")?;
+        let (stages, after) = rest.split_at(rest.find('_')?);
+        Some((format!("hopper_{before}{after}"), stages.parse().ok()))
+    };
+    split().unwrap_or_else(|| (name.into(), None))
+}
+
 /// Parses the product of a measurement and its GPU: `h200 bf16 nt 16 4096 4096`, which is the GPU
 /// (`h100` or `h200`), the element type, the layouts of A and B, m, n and k. C is row-major. A
 /// matrix is aligned if its rows, or columns if transposed, are a multiple of 16 bytes.
@@ -75,7 +113,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::plan::{Caps, legal};
 
     /// Measured recipes of some products on two GPUs, of all families: the product, microseconds
     /// and the name of the recipe.
@@ -99,12 +136,16 @@ mod tests {
         }
         let compare = |(product, measured): (&'static str, Vec<(f64, &'static str)>)| {
             let (problem, gpu) = parse_product(product).unwrap();
+            let recipes = MeasuredRecipes::of(&problem, gpu);
             let candidates = legal(&problem, &Caps::Gpu(gpu)).into_iter();
-            let predicted: BTreeMap<String, Option<f64>> =
+            let candidates: BTreeMap<String, Option<f64>> =
                 candidates.map(|candidate| (candidate.recipe.name(), candidate.microseconds)).collect();
-            let known = measured
-                .into_iter()
-                .filter_map(|(time, name)| Some((time, (*predicted.get(name)?)?, name.split('_').next()?)));
+            let predicted = |name: &str| match candidates.get(name) {
+                Some(&microseconds) => microseconds,
+                None => Costs::FITTED.time(&problem, &recipes.get(name)?, &gpu),
+            };
+            let known =
+                measured.into_iter().filter_map(|(time, name)| Some((time, predicted(name)?, name.split('_').next()?)));
             (product, known.collect())
         };
         products.into_iter().map(compare).collect()

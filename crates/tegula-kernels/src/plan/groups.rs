@@ -24,7 +24,16 @@ const TILE_START: f64 = 0.126;
 const STORE: f64 = 1.81;
 
 const fn of([rows, cols]: [u32; 2], consumers: u32, stages: u32) -> Pipeline {
-    Pipeline { tile: [rows, cols, 64], consumers, ping_pong: false, stages, cluster: [1, 1], cluster_k: 1, group_m: 8 }
+    Pipeline {
+        tile: [rows, cols, 64],
+        consumers,
+        ping_pong: false,
+        stages,
+        cluster: [1, 1],
+        cluster_k: 1,
+        clipped: false,
+        group_m: 8,
+    }
 }
 
 /// The kernel for a grouped GEMM, if any. A has the rows of all groups, and the batch is the

@@ -47,6 +47,10 @@ const CLUSTER_K_TILES: [(u32, u32, u32); 16] = [
 /// Bytes of shared memory for stages, the staged C tile and the DSMEM reduction; the rest is left
 /// for mbarriers.
 const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
+/// The maximum number of stages, and that of clipped copies, which zero a part of each. Small tiles
+/// are multiplied faster than their copies arrive; with more stages they were not faster.
+const MAX_STAGES: u32 = 12;
+const MAX_CLIPPED_STAGES: u32 = 10;
 /// Clocks per microsecond.
 const CLOCK: f64 = 1755.0;
 /// The exponent of the norm that approximates the maximum of `wgmma` and TMA times.
@@ -91,8 +95,21 @@ fn candidates_of<S: IntoIterator<Item = Split>>(
         let legalized = |pipeline| {
             RecipeOf { swapped, ..RecipeOf::new(Hopper::new(problem.ty, pipeline)) }.legalize(problem.layouts)
         };
-        let along_k = legalized(self::pipeline([64, 64], [1, 1], 1, true)).kernel.orders[1] == Order2d::ColMajor;
-        for pipeline in pipelines(along_k) {
+        let orders = legalized(self::pipeline([64, 64], [1, 1], 1, true)).kernel.orders;
+        let along_k = [orders[0] == Order2d::RowMajor, orders[1] == Order2d::ColMajor];
+        // A few rows of A are copied without the rest of the smallest tile. Elsewhere clipped
+        // copies were not faster.
+        let rows = if swapped { problem.n } else { problem.m };
+        let is_clipped = |pipeline: &Pipeline| {
+            let [tile_rows, ..] = pipeline.tile;
+            let has_few_rows = along_k[0] && tile_rows == 64 && pipeline.clipped_lines(0, rows) < tile_rows;
+            has_few_rows && pipeline.multicast_blocks() == 1
+        };
+        for pipeline in pipelines(along_k[1]) {
+            let pipeline = match is_clipped(&pipeline) {
+                true => Pipeline { clipped: true, stages: pipeline.stages.min(MAX_CLIPPED_STAGES), ..pipeline },
+                false => pipeline,
+            };
             // Kernels count tiles in 32 bits.
             let [tiles_m, tiles_n] = tiles(problem, pipeline, swapped);
             let count = tiles_m.saturating_mul(tiles_n).saturating_mul(problem.batches);
@@ -144,15 +161,23 @@ fn pipelines(along_k: bool) -> impl Iterator<Item = Pipeline> {
 /// A pipeline with the stages that fit in shared memory with the C tile and the DSMEM reduction.
 fn pipeline([rows, cols]: [u32; 2], cluster: [u32; 2], cluster_k: u32, along_k: bool) -> Pipeline {
     let consumers = rows / 64;
-    let pipeline =
-        Pipeline { tile: [rows, cols, 64], consumers, ping_pong: false, stages: 2, cluster, cluster_k, group_m: 8 };
+    let pipeline = Pipeline {
+        tile: [rows, cols, 64],
+        consumers,
+        ping_pong: false,
+        stages: 2,
+        cluster,
+        cluster_k,
+        clipped: false,
+        group_m: 8,
+    };
     let bytes = |tile: u32| tile * 2;
     let store_bytes = bytes(consumers * 2 * 64 * pipeline.subtile_cols(TMA_ROW_ELEMENTS as u32).unwrap_or(0));
     let dsmem_bytes = rows * cols / cluster_k * (cluster_k - 1) * size_of::<f32>() as u32;
     let stages = (MAX_SHARED - store_bytes - dsmem_bytes) / bytes((rows + pipeline.staged_cols(along_k)) * 64);
     // The largest tiles without a cluster have a taller raster group.
     let group_m = if [rows, cols, cluster[0] * cluster[1]] == [128, 256, 1] { 16 } else { 8 };
-    Pipeline { stages: stages.min(if cols <= 32 { 12 } else { 8 }), group_m, ..pipeline }
+    Pipeline { stages: stages.min(MAX_STAGES), group_m, ..pipeline }
 }
 
 /// The `wgmma` time of a k-step in microseconds. Times of widths between two knots are interpolated
@@ -252,9 +277,13 @@ impl OperandTraffic {
             let in_bounds = ((extent / line).ceil() * line / count).min((tile / line).ceil() * line);
             let share = 1.0 / f64::from([cluster_n, cluster_m][i]);
             let row = costs.tma_row[if recipe.packed[i] { 0 } else { rows[i] }];
+            let copied = match kernel.pipeline.clipped && along_k {
+                true => f64::from(kernel.pipeline.clipped_lines(i, extents[i])),
+                false => (tile / line).ceil() * line,
+            };
             all.tma += share * in_bounds * row / CLOCK;
             all.bytes += share * extent / count * (TMA_ROW_ELEMENTS * problem.ty.size()) as f64;
-            all.zero_fill += share * ((tile / line).ceil() * line - in_bounds) * costs.tma_zero_fill / CLOCK;
+            all.zero_fill += share * (copied - in_bounds) * costs.tma_zero_fill / CLOCK;
         }
         all
     }
@@ -299,16 +328,23 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
     let traffic = OperandTraffic::of(problem, recipe, costs);
     let wgmma_time = step_time(costs, &kernel.pipeline);
     let wgmma_time = if kernel.orders[1] == Order2d::ColMajor { costs.k_contiguous_b * wgmma_time } else { wgmma_time };
-    // The times of a wave of this number of tiles, and of the prologue.
-    let wave = |tiles: f64| {
-        let busy = tiles * f64::from(cluster_k) / f64::from(multiprocessors);
-        let tma = traffic.tma * if busy > 0.5 { 1.0 } else { costs.tma_unshared };
-        let wgmma = wgmma_time + traffic.bytes / costs.l2_contention * busy * busy + traffic.zero_fill * busy;
-        let step_time = (wgmma.powi(STEP_NORM) + tma.powi(STEP_NORM)).powf(1.0 / f64::from(STEP_NORM));
-        (k_steps * step_time + tile_time, costs.prologue * wgmma_time.min(tma))
-    };
     let [tiles_m, tiles_n] = tiles(problem, kernel.pipeline, recipe.swapped).map(|tiles| tiles as f64);
     let work_tiles = tiles_m * tiles_n * batches * f64::from(splits);
+    let bytes = (extents[0] * k + k * extents[1] + extents[0] * extents[1]) * batches * size;
+    // Each byte is read from memory once, by some block at some k-step.
+    let bytes_per_step = bytes / (work_tiles * f64::from(cluster_k) * k_steps);
+    // A stage is copied again once it is multiplied, and arrives after the latency of a load.
+    let latency = costs.load_latency / f64::from(kernel.pipeline.stages);
+    // The times of a wave of this number of tiles, and of the prologue.
+    let wave = |tiles: f64| {
+        let blocks = tiles * f64::from(cluster_k);
+        let busy = blocks / f64::from(multiprocessors);
+        let tma = traffic.tma * if busy > 0.5 { 1.0 } else { costs.tma_unshared };
+        let wgmma = wgmma_time + traffic.bytes / costs.l2_contention * busy * busy + traffic.zero_fill * busy;
+        let memory = bytes_per_step * blocks / gpu.memory(costs.memory);
+        let step_time = [wgmma, tma, memory, latency].map(|time| time.powi(STEP_NORM)).iter().sum::<f64>();
+        (k_steps * step_time.powf(1.0 / f64::from(STEP_NORM)) + tile_time, costs.prologue * wgmma_time.min(tma))
+    };
     let concurrent_tiles = f64::from(concurrent_tiles(multiprocessors, kernel.pipeline));
     let waves = (work_tiles / concurrent_tiles).floor();
     let (full, last) = (wave(concurrent_tiles), wave(work_tiles - waves * concurrent_tiles));
@@ -323,7 +359,6 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
         waves * full.0 + if work_tiles > waves * concurrent_tiles { last.0 } else { 0.0 }
     };
     let prologue = if waves > 0.0 { full.1 } else { last.1 };
-    let bytes = (extents[0] * k + k * extents[1] + extents[0] * extents[1]) * batches * size;
     let read = |cols: f64| 1.0 / 64.0 + 1.0 / cols;
     let power = costs.power_limited_flops / (1.0 + costs.shared_read * (read(f64::from(cols)) / read(256.0) - 1.0));
     let bounds = [compute, bytes / gpu.memory(costs.memory), 2.0 * extents[0] * k * extents[1] * batches / power];
@@ -339,7 +374,8 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
     // One launch packs both operands.
     let pack_launch = if recipe.packed == [false; 2] { 0.0 } else { costs.pack_launch };
     let unhidden = bytes / gpu.memory(costs.unhidden_memory);
-    let start = costs.launch_start + multicast_start + multicast_both;
+    let clearing = if kernel.pipeline.clipped { costs.clear_stage * f64::from(kernel.pipeline.stages) } else { 0.0 };
+    let start = costs.launch_start + multicast_start + multicast_both + clearing;
     start + prologue + time + unhidden + split_k_reduction + pack_launch + packing(0) + packing(1)
 }
 
@@ -366,7 +402,7 @@ mod tests {
             ([1024, 1024, 1024], "hopper_bf16_64x128x64_consumers1_stages8_ccc_swapped"),
             ([2048, 2048, 2048], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
             ([8192, 8192, 8192], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
-            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages8_clusterk2_ccc_swapped"),
+            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_clusterk2_ccc_swapped"),
             ([16, 4096, 4096], "hopper_bf16_64x16x64_consumers1_stages12_clusterk2_ccc_swapped"),
         ] {
             assert_eq!(chosen(Type::BF16, sizes, true, (9, 0)), expected, "{sizes:?}");

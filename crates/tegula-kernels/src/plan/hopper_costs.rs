@@ -33,6 +33,10 @@ fitted! {
         /// The divisor of the bytes that an SM reads from the L2 cache. The quotient is the
         /// microseconds by which these reads slow down `wgmma` while all SMs read.
         l2_contention: f64 = 2.74e5,
+        /// Microseconds from a TMA request to its arrival, under load.
+        load_latency: f64 = 0.9,
+        /// Microseconds to zero the rest of a stage of clipped copies.
+        clear_stage: f64 = 0.06,
         /// Microseconds until the first TMA request.
         launch_start: f64 = 1.02,
         /// Microseconds per tile until its first k-step.

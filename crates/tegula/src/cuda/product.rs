@@ -640,7 +640,7 @@ fn tensor_map_layout(
     let address = if nonempty { address } else { UNUSED_ADDRESS };
     let bytes =
         |count: usize, stride: isize| if nonempty && count > 1 { stride.unsigned_abs() * ty.size() } else { UNUSED_STRIDE } as u64;
-    let [box_outer, box_inner] = tiles.lines(order);
+    let [box_outer, box_inner] = tiles.of_matrix(order, [rows, cols]).lines(order);
     tensor_map::TensorMapLayout {
         ty,
         address,

@@ -35,7 +35,7 @@ fn hopper_gpu() -> Option<Gpu> {
 /// C += A·Bᵀ with one instruction per block, of 64 rows of A and C, and n rows of B.
 fn multiply<T: Element>(n: u32) -> Kernel {
     kernel(&format!("wgmma_{n}"), Block::d1(Wgmma::THREADS), |k| {
-        let tiles = |rows| Tiles { rows, cols: K, swizzle: Swizzle::B32 };
+        let tiles = |rows| Tiles { rows, cols: K, swizzle: Swizzle::B32, clipped: false };
         let a = k.tensor::<T>("a", Access::Read, Order2d::RowMajor, tiles(M));
         let b = k.tensor::<T>("b", Access::Read, Order2d::RowMajor, tiles(n));
         let c = k.matrix::<f32>("c", Access::ReadWrite, Order2d::RowMajor, 1);

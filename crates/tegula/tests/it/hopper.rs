@@ -74,7 +74,7 @@ impl Gemm {
         kernel("hopper", Block::d1(384), |k| {
             k.min_blocks(1);
             k.cluster(cluster);
-            let tiles = |rows, cols| Tiles { rows, cols, swizzle: Swizzle::B128 };
+            let tiles = |rows, cols| Tiles { rows, cols, swizzle: Swizzle::B128, clipped: false };
             let a = k.tensor::<bf16>("a", Access::Read, Order2d::RowMajor, tiles(M, K));
             let b = k.tensor::<bf16>("b", Access::Read, Order2d::RowMajor, tiles(N / cluster, K));
             let c = k.tensor::<bf16>("c", Access::Write, Order2d::RowMajor, tiles(64, N));
@@ -433,7 +433,7 @@ bug_tests! {
 fn wgmma_kernel(registers: bool) -> Kernel {
     kernel("wgmma", Block::d1(128), |k| {
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
-        let tiles = Tiles { rows: 16, cols: 64, swizzle: Swizzle::B128 };
+        let tiles = Tiles { rows: 16, cols: 64, swizzle: Swizzle::B128, clipped: false };
         let a = k.tensor::<f16>("a", Access::Read, Order2d::RowMajor, tiles);
         let b = k.tensor::<f16>("b", Access::Read, Order2d::RowMajor, tiles);
         let c = k.output::<f32>("c");
@@ -540,7 +540,7 @@ fn stored_matrices_equal_loaded_matrices() {
 fn tma_load_kernel(rows: u32, [cols, of]: [u32; 2], [swizzle, in_array]: [Swizzle; 2], first: u32) -> Kernel {
     kernel("tma_load", Block::d1(64), |k| {
         k.grid([k.constant(1), k.constant(1), k.constant(1)]);
-        let a = k.tensor::<bf16>("a", Access::Read, Order2d::RowMajor, Tiles { rows, cols, swizzle });
+        let a = k.tensor::<bf16>("a", Access::Read, Order2d::RowMajor, Tiles { rows, cols, swizzle, clipped: false });
         let (tiles, full) = (k.tiles::<bf16>("tiles", 2, [64, of], in_array), k.mbarriers("full", 1));
         let c = k.output::<bf16>("c");
         k.when(k.thread_x().eq(0), || {

@@ -24,7 +24,7 @@ fn load_tile<'k>(k: &'k Builder, x: Tensor<'k, f32>, tile: Shared<'k, f32>, barr
     tile.load((0u32, k.thread_x() / 8 % 8, k.thread_x() % 8))
 }
 
-const TILES: Tiles = Tiles { rows: 8, cols: 8, swizzle: Swizzle::None };
+const TILES: Tiles = Tiles { rows: 8, cols: 8, swizzle: Swizzle::None, clipped: false };
 
 /// A tile in shared memory and an initialized mbarrier.
 fn tile_and_barrier(k: &Builder) -> (Shared<'_, f32>, Mbarriers<'_>) {

@@ -384,7 +384,7 @@ fn failed_compare_exchange_releases_nothing() {
 fn tma_store_unordered_with_a_relaxed_write_is_a_race() {
     let kernel = |synchronized: bool| {
         blocks(1, 64, |k| {
-            let tiles = Tiles { rows: 8, cols: 8, swizzle: Swizzle::None };
+            let tiles = Tiles { rows: 8, cols: 8, swizzle: Swizzle::None, clipped: false };
             let c = k.tensor::<f32>("c", Access::Write, Order2d::RowMajor, tiles);
             let (tile, t) = (k.tiles::<f32>("tile", 1, [8, 8], Swizzle::None), k.thread_x());
             k.when(t.eq(0), || k.for_each(0, 64, |i| tile.store((0u32, i / 8, i % 8), 0f32)));

@@ -260,11 +260,11 @@ impl Sweep {
     const CLUSTERS: [[u32; 2]; 8] = [[1, 1], [2, 1], [1, 2], [2, 2], [4, 1], [1, 4], [2, 4], [4, 2]];
     const SPLITS: [u32; 4] = [1, 2, 4, 8];
     const GROUPS: [u32; 2] = [1, 2];
-    const SIZES: [[usize; 3]; 4] = [[264, 200, 136], [72, 264, 392], [136, 168, 264], [200, 72, 328]];
+    const SIZES: [[usize; 3]; 5] = [[264, 200, 136], [72, 264, 392], [136, 168, 264], [200, 72, 328], [24, 40, 264]];
 
-    /// Number of values of each parameter: eight of the pipeline, the schedule, and six of the
-    /// product.
-    const LEVELS: [usize; 15] = [4, 10, 3, 2, 4, 8, 4, 2, 2, 2, 2, 2, 2, 2, 4];
+    /// Number of values of each parameter: eight of the pipeline, the schedule, six of the product,
+    /// and whether copies are clipped.
+    const LEVELS: [usize; 16] = [4, 10, 3, 2, 4, 8, 4, 2, 2, 2, 2, 2, 2, 2, 5, 2];
 
     fn hopper(row: &[usize]) -> Hopper {
         let pipeline = Pipeline {
@@ -274,6 +274,7 @@ impl Sweep {
             stages: Self::STAGES[row[4]],
             cluster: Self::CLUSTERS[row[5]],
             cluster_k: Self::SPLITS[row[6]],
+            clipped: row[15] == 1,
             group_m: Self::GROUPS[row[7]],
         };
         let order = |column_major: usize| if column_major == 1 { COL } else { ROW };
@@ -363,6 +364,23 @@ fn pipelines_of_every_listed_width_have_no_findings() {
     }
     check_schedules::<bf16>("hopper_64x80x64_consumers1_stages2:w5", [ROW, COL, ROW], [136, 200, 392], true, 4);
     check_schedules::<bf16>("hopper_128x72x64_consumers2_stages2:w5", [ROW, COL, COL], [136, 200, 392], true, 4);
+}
+
+/// Matrices of fewer rows or columns than a tile, whose copies have no more lines than the matrix.
+#[test]
+fn clipped_pipelines_have_no_findings() {
+    // A has fewer rows than a tile, B fewer columns, both, and neither; an operand that is not
+    // contiguous along k is copied whole.
+    for (name, orders, sizes) in [
+        ("64x72x64_consumers1_stages3_clipped", [ROW, COL, ROW], [3, 200, 200]),
+        ("64x16x64_consumers1_stages4_clusterk2_clipped", [ROW, COL, COL], [136, 5, 392]),
+        ("128x64x64_consumers2_stages3_clipped", [ROW, ROW, ROW], [20, 136, 200]),
+        ("64x64x64_consumers2_stages3_pingpong_clipped", [ROW, COL, ROW], [9, 40, 136]),
+        ("64x64x64_consumers1_stages2_clipped:w5", [COL, COL, COL], [200, 1, 264]),
+        ("192x64x64_consumers3_stages2_clipped", [ROW, COL, COL], [200, 72, 136]),
+    ] {
+        check_schedules::<bf16>(&format!("hopper_{name}"), orders, sizes, true, 8);
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub fn build(program: &Program) -> (Kernel, Lines) {
         k.grid([k.constant(program.blocks), k.constant(1), k.constant(1)]);
         let global = [("g_data", 4), ("g_flags", 1), ("g_alias", 4)]
             .map(|(name, aligned)| k.matrix(name, Access::ReadWrite, Order2d::RowMajor, aligned));
-        let tiles = Tiles { rows: 1, cols: TILE, swizzle: Swizzle::None };
+        let tiles = Tiles { rows: 1, cols: TILE, swizzle: Swizzle::None, clipped: false };
         let tensors = [("copied", Access::Read), ("stored", Access::ReadWrite)]
             .map(|(name, access)| k.tensor(name, access, Order2d::RowMajor, tiles));
         if program.cluster > 1 {
