@@ -104,7 +104,7 @@ pub struct Accumulation {
     in_place: bool,
     /// [`BlockingPlan::packed`].
     packed: [bool; 2],
-    /// Whether few rows pass by B once.
+    /// Whether C has few rows, so that B is read once.
     skinny: bool,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.

@@ -104,14 +104,14 @@ impl<S: Accumulate> HostGemm<'_, S> {
         let accumulation = Accumulation::new(kernel, &problem);
         let is_empty = k == 0 || alpha == S::ZERO;
         if accumulation.unblocked && !is_empty {
+            let add = |k: usize| meter.iter().for_each(|meter| meter.add(m as u64 * n as u64 * k as u64));
             let one = |batch| {
                 let ([a_strides, [_, b_k_stride]], c) = ([problem.a, problem.b], c.batch(batch).cast());
                 let (a, b, c, c_row_stride) = (a.batch(batch).at(0, 0), b.batch(batch).at(0, 0), c.start, c.row_stride);
                 let product = UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c, c_row_stride };
                 // SAFETY: the caller's promise for C, of which each batch is written once. The CPU
                 // has `isa`, and C holds the accumulators.
-                unsafe { product.run_in_steps(kernel, accumulation.kc, &epilogue.batch(batch)) };
-                meter.iter().for_each(|meter| meter.add(m as u64 * n as u64 * k as u64));
+                unsafe { product.run_in_steps(kernel, accumulation.kc, &epilogue.batch(batch), add) };
                 Ok(())
             };
             return match batches {

@@ -31,12 +31,19 @@ pub struct UnpackedProduct<T: CpuElement> {
 }
 
 impl<T: CpuElement> UnpackedProduct<T> {
-    /// Multiplies in steps of `kc`, then applies an epilogue.
+    /// Multiplies in steps of `kc`, then applies an epilogue. `done` is called with the length of
+    /// each step.
     ///
     /// # Safety
     /// As for [`run`](Self::run), for all steps. The bias has the rows and columns of C, and can be
     /// read.
-    pub unsafe fn run_in_steps(mut self, kernel: &MicroKernel<T>, kc: usize, epilogue: &MatrixEpilogue<T::Out>) {
+    pub unsafe fn run_in_steps(
+        mut self,
+        kernel: &MicroKernel<T>,
+        kc: usize,
+        epilogue: &MatrixEpilogue<T::Out>,
+        done: impl Fn(usize),
+    ) {
         let ([m, n, k], a, b) = (self.sizes, self.a, self.b);
         let mut start = 0;
         while start < k {
@@ -45,6 +52,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
             self.b = b.wrapping_offset((start as isize).wrapping_mul(self.b_k_stride));
             // SAFETY: the caller's promise.
             unsafe { self.run(kernel) };
+            done(self.sizes[2]);
             self.beta = T::Acc::ONE;
             start += self.sizes[2];
         }

@@ -45,7 +45,7 @@ macro_rules! select {
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if k_groups >= PREFETCH_STEPS {
-                    prefetch(c.cast(), R, row * size_of::<$t>() as isize, cols * size_of::<$t>());
+                    prefetch(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
                 }
                 let mut accumulators = [[$splat(0 as $t); V]; R];
                 if $compensated {

@@ -92,7 +92,7 @@ fn product<T: Element>(fences: &mut [Fence; 4], fenced: Fenced) {
     let [a, b, c] = std::array::from_fn(|i| Style { transposed: transposed[i], ..Style::default() }.layout(shapes[i]));
     let [a_fence, b_fence, c_fence, bias_fence] = fences;
     let (a, b) = (View::strided(a_fence.slice::<T>(a.1, side), a.0), View::strided(b_fence.slice::<T>(b.1, side), b.0));
-    let c = ViewMut::strided(c_fence.slice::<T::Out>(c.1, side), c.0).unwrap();
+    let mut c = ViewMut::strided(c_fence.slice::<T::Out>(c.1, side), c.0).unwrap();
     let bias = match (m + n + k) % 3 {
         0 => None,
         1 => Some(View::new(bias_fence.slice(n, side), 1, n).unwrap()),
@@ -101,7 +101,11 @@ fn product<T: Element>(fences: &mut [Fence; 4], fenced: Fenced) {
     let beta = if k % 2 == 0 { T::Acc::ZERO } else { T::Acc::ONE };
     let epilogue = EpilogueOperands { bias, activation: Activation::None };
     CURRENT.store((&raw const fenced).cast_mut(), Ordering::Release);
-    gemm_with_options::<T>(isa, T::Acc::ONE, a.unwrap(), b.unwrap(), beta, c, epilogue, None, None, false).unwrap();
+    let (a, b) = (a.unwrap(), b.unwrap());
+    if bias.is_none() {
+        gemm_small::<T>(isa, T::Acc::ONE, &a, &b, beta, &mut c);
+    }
+    gemm_with_options::<T>(isa, T::Acc::ONE, a, b, beta, c, epilogue, None, None, false).unwrap();
     CURRENT.store(null_mut(), Ordering::Release);
 }
 

@@ -76,7 +76,7 @@ fn bits_are_independent_of_the_number_of_threads() {
 /// The test above relies on these cases.
 #[test]
 fn cases_cover_every_blocking_plan() {
-    fn one<T: CpuElement>(case: Case, plans: &mut Vec<BlockingPlan>) {
+    fn one<T: CpuElement>(case: Case, plans: &mut Vec<BlockingPlan>, unblocked: &mut Vec<bool>) {
         let (_, sizes, _) = case;
         let [a, b, c] = layouts(case).map(|(layout, _)| layout.strides);
         let [alpha, beta] = [T::Acc::ONE, T::Acc::ZERO];
@@ -93,17 +93,21 @@ fn cases_cover_every_blocking_plan() {
                     threads,
                 };
                 let kernel = T::micro_kernel(isa);
-                plans.push(BlockingPlan::new(kernel, &problem, Accumulation::new(kernel, &problem)));
+                let accumulation = Accumulation::new(kernel, &problem);
+                match accumulation.unblocked {
+                    true => unblocked.push(sizes[2] > accumulation.kc),
+                    false => plans.push(BlockingPlan::new(kernel, &problem, accumulation)),
+                }
             }
         }
     }
-    let mut plans = Vec::new();
+    let (mut plans, mut unblocked) = (Vec::new(), Vec::new());
     for case in CASES {
-        for_every_type!(one, case, &mut plans);
+        for_every_type!(one, case, &mut plans, &mut unblocked);
     }
+    assert!(unblocked.contains(&true) && unblocked.contains(&false), "unblocked, of several steps and of one");
     let covered =
         |name: &str, is_one: fn(&BlockingPlan) -> bool| assert!(plans.iter().any(is_one), "no case is {name}");
-    covered("unblocked", |plan| plan.in_place && plan.packed == [false; 2] && plan.grid.threads == 1);
     covered("unpacked and parallel", |plan| plan.packed == [false; 2] && plan.grid.threads > 1);
     covered("with B packed", |plan| plan.packed == [false, true]);
     covered("with A and B packed", |plan| plan.packed == [true; 2]);

@@ -1,5 +1,5 @@
-//! Small products: their bits are those of a chain of multiply-adds in order of k, by the short way
-//! and by the others, whether operands are packed or not, whatever their layout.
+//! Small products: their bits are those of a chain of multiply-adds in order of k, by `gemm_small`
+//! and otherwise, whether operands are packed or not, whatever their layout.
 
 use tegula_core::epilogue::BiasShape;
 
@@ -84,7 +84,7 @@ impl<T: CpuElement> Values<T> {
         (0..m * n).map(|at| c_data[c.at(0, at / n, at % n)].to_bits()).collect()
     }
 
-    /// [`bits`](Self::bits) by the short way; `None` where it is not taken.
+    /// [`bits`](Self::bits) by `gemm_small`; `None` where it refuses.
     fn short_bits(&self, isa: Isa, styles: [Style; 3]) -> Option<Vec<u64>> {
         let [m, n, k] = self.sizes;
         let (a_data, a) = placed(&self.a, Shape::new(m, k), styles[0]);
@@ -186,17 +186,17 @@ fn check<T: CpuElement>(chain: impl Fn(&Values<T>, Isa) -> Option<Vec<u64>>) {
                 assert!(bits == *want, "{isa} {} {size:?} {form:?} {styles:?} {batch_invariant}", T::TYPE);
                 let plain = values.form.bias.is_none() && values.form.activation == Activation::None;
                 if let Some(bits) = plain.then(|| values.short_bits(isa, styles)).flatten() {
-                    assert!(bits == *want, "the short way: {isa} {} {size:?} {form:?} {styles:?}", T::TYPE);
+                    assert!(bits == *want, "gemm_small: {isa} {} {size:?} {form:?} {styles:?}", T::TYPE);
                     short += 1;
                 }
             }
         }
     }
     let expected = isas.iter().any(|&isa| is_small_unpacked(T::micro_kernel(isa)));
-    assert_eq!(short > 0, expected, "{}: {short} by the short way", T::TYPE);
+    assert_eq!(short > 0, expected, "{}: {short} by gemm_small", T::TYPE);
 }
 
-/// Where the short way does not ask for an accumulation, it would be the same.
+/// `gemm_small` does not ask for an accumulation, which would be unblocked.
 #[test]
 fn small_unpacked_products_are_unblocked() {
     fn one<T: CpuElement>() {
@@ -211,7 +211,8 @@ fn small_unpacked_products_are_unblocked() {
                         b: [1, b_row as isize],
                         c_col: 1,
                         prepacked: false,
-                        threads: 64,
+                        // Miri multiplies small products on several threads, to test them.
+                        threads: if cfg!(miri) { 1 } else { 64 },
                         batch_invariant,
                     };
                     let Accumulation { kc, unblocked, .. } = Accumulation::new(kernel, &problem);
@@ -223,7 +224,7 @@ fn small_unpacked_products_are_unblocked() {
     for_every_type!(one);
 }
 
-/// Products that take another way are left alone.
+/// `gemm_small` leaves products alone that are not small.
 #[test]
 fn products_that_are_not_small_are_left_alone() {
     let data = vec![1f32; 65 * 65];
@@ -250,6 +251,20 @@ fn products_that_are_not_small_are_left_alone() {
     let mut view = ViewMut::row_major(&mut c, batch).unwrap();
     assert!(!gemm_small::<f32>(Isa::Portable, 1.0, &two, &one, 0.0, &mut view));
     assert_eq!(c, [7.0; 4]);
+}
+
+/// No stride of a single row is used, so that it may overflow.
+#[test]
+fn a_single_row_has_any_stride() {
+    let (a, b) = (vec![1f32; 70], vec![1f32; 70 * 3]);
+    for (k, isa) in [8, 64, 70].into_iter().flat_map(|k| instruction_sets().into_iter().map(move |isa| (k, isa))) {
+        let row = |cols| Layout { shape: Shape::new(1, cols), offset: 0, strides: [0, isize::MAX, 1] };
+        let mut values = [7f32; 3];
+        let a = View::strided(&a[..k], row(k)).unwrap();
+        let (b, c) = (View::new(&b[..3 * k], k, 3).unwrap(), ViewMut::strided(&mut values, row(3)).unwrap());
+        gemm_with_options::<f32>(isa, 1.0, a, b, 0.0, c, EpilogueOperands::default(), None, None, false).unwrap();
+        assert_eq!(values, [k as f32; 3], "{isa} {k}");
+    }
 }
 
 #[test]
