@@ -145,10 +145,14 @@ pub(crate) fn check_tiles(kernel: &Kernel, faults: &mut Vec<Fault>) {
             Swizzle::None => bytes % 16 == 0 && row <= 256,
             swizzle => bytes % 16 == 0 && bytes <= swizzle.row_bytes(),
         };
-        let fits = fits && !(tiles.clipped && rows % Tiles::PATTERN_LINES != 0);
         if !fits || !(1..=256).contains(&rows) || *order == Order2d::Strided {
             let message =
                 format!("TMA does not support tiles of {}×{} ({:?}) for {name}", tiles.rows, tiles.cols, tiles.swizzle);
+            faults.push(Fault { kind: FaultKind::Type, message, source: None });
+        }
+        if tiles.clipped && rows % Tiles::PATTERN_LINES != 0 {
+            let message =
+                format!("clipped tiles of {name} have {rows} lines; use a multiple of {}", Tiles::PATTERN_LINES);
             faults.push(Fault { kind: FaultKind::Type, message, source: None });
         }
     }

@@ -24,6 +24,18 @@ fn kinds(build: impl for<'k> FnOnce(&'k Builder)) -> Vec<FaultKind> {
 }
 
 #[test]
+fn clipped_tiles_have_whole_swizzle_patterns() {
+    let found = |rows, clipped| {
+        let tiles = Tiles { rows, cols: 64, swizzle: Swizzle::B128, clipped };
+        kinds(|k| {
+            k.tensor::<f16>("a", Access::Read, Order2d::RowMajor, tiles);
+        })
+    };
+    assert_eq!(found(12, true), [FaultKind::Type]);
+    assert_eq!([found(12, false), found(16, true)], [[], []]);
+}
+
+#[test]
 fn valid_kernel_passes() {
     assert_eq!(kinds(|k| k.barrier()), []);
 }
