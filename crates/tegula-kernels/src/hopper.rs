@@ -67,7 +67,7 @@ const STREAM_K_ACCUMULATORS: [u32; 2] = [120, 64];
 const NARROW_SUBTILE_COLS: u32 = 40;
 /// The named barrier of the first consumer; each consumer has its own.
 const CONSUMER_BARRIER: u32 = 1;
-/// The named barrier of all consumers, after those of one.
+/// The named barrier of all consumers, after those of each consumer.
 const CONSUMERS_BARRIER: u32 = 4;
 
 /// A `wgmma` pipeline kernel and its configuration.

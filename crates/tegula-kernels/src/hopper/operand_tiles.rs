@@ -67,7 +67,7 @@ impl<'k, T: Element> OperandTiles<'k, T> {
         extent.min(self.lines).div_ceil(Tiles::PATTERN_LINES) * Tiles::PATTERN_LINES
     }
 
-    /// Zeroes the lines of all stages that clipped copies leave out, four elements per thread at a time.
+    /// Zeroes the lines of all stages that clipped copies leave out, four elements at a time.
     /// `wgmma` reads them, though no element of C depends on them.
     pub fn clear_rest(&self, stages: u32, (thread, threads): (Val<'k, u32>, u32)) {
         if !self.clipped {

@@ -77,7 +77,7 @@ impl MeasuredRecipes {
 fn without_stages(name: &str) -> (String, Option<u32>) {
     let split = || {
         let (before, rest) = name.strip_prefix("hopper_")?.split_once("_stages")?;
-        let (stages, after) = rest.split_at(rest.find('_')?);
+        let (stages, after) = rest.split_at(rest.find('_').unwrap_or(rest.len()));
         Some((format!("hopper_{before}{after}"), stages.parse().ok()))
     };
     split().unwrap_or_else(|| (name.into(), None))

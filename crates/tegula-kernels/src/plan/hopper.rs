@@ -87,7 +87,7 @@ fn candidates_of<S: IntoIterator<Item = Split>>(
     gpu: &GpuDescription,
     splits: impl Fn(Pipeline, usize) -> S,
 ) -> Vec<(RecipeOf<Hopper>, f64)> {
-    if !Wgmma::supports(problem.ty) || problem.m.min(problem.n) == 0 {
+    if !Wgmma::supports(problem.ty) || problem.m.min(problem.n).min(problem.batches) == 0 {
         return Vec::new();
     }
     let mut all = Vec::new();
@@ -339,9 +339,11 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
     let wave = |tiles: f64| {
         let blocks = tiles * f64::from(cluster_k);
         let busy = blocks / f64::from(multiprocessors);
-        let tma = traffic.tma * if busy > 0.5 { 1.0 } else { costs.tma_unshared };
+        // The SMs of a TPC share TMA and loads from memory.
+        let [tma, blocks_of_tpc] =
+            if busy > 0.5 { [traffic.tma, 2.0] } else { [traffic.tma * costs.tma_unshared, 1.0] };
         let wgmma = wgmma_time + traffic.bytes / costs.l2_contention * busy * busy + traffic.zero_fill * busy;
-        let memory = bytes_per_step * blocks / gpu.memory(costs.memory);
+        let memory = bytes_per_step / (gpu.memory(costs.memory) / blocks).min(costs.tpc_memory / blocks_of_tpc);
         let step_time = [wgmma, tma, memory, latency].map(|time| time.powi(STEP_NORM)).iter().sum::<f64>();
         (k_steps * step_time.powf(1.0 / f64::from(STEP_NORM)) + tile_time, costs.prologue * wgmma_time.min(tma))
     };

@@ -74,6 +74,8 @@ fitted! {
         unhidden_memory: f64 = 2.86,
         /// The fraction of the memory bandwidth that bounds the time.
         memory: f64 = 1.03,
+        /// Bytes per microsecond that the SMs of a TPC read from memory.
+        tpc_memory: f64 = 9.0e4,
         /// The multiplier by which k-steps take longer under stream-K.
         stream_k_step: f64 = 1.03,
         /// Floating-point operations per microsecond at the power limit.
