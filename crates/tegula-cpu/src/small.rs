@@ -11,10 +11,10 @@ use super::unpacked::UnpackedProduct;
 
 /// [`gemm`](crate::gemm) of a small product, directly by the micro-kernels.
 ///
-/// Returns false, and does nothing, where [`gemm_with_options`](crate::gemm_with_options) is needed,
-/// which computes the same bits. The CPU must have the instruction set. Small are single matrices on
-/// the host, with m, n and k of at most 64, and contiguous rows of B and C, or contiguous columns of
-/// A and C.
+/// Returns false, and does nothing, where [`gemm_with_options`](crate::gemm_with_options) is
+/// needed, which computes the same bits. The CPU must have the instruction set. Small are single
+/// matrices on the host, with m, n and k of at most 64, and contiguous rows of B and C, or
+/// contiguous columns of A and C.
 #[inline]
 pub fn gemm_small<T: Element>(
     isa: Isa,

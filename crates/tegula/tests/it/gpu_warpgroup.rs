@@ -145,8 +145,8 @@ fn wgmma_on_the_gpu_equals_the_model() {
     assert_eq!(differing, 0);
 }
 
-/// Pipelines with every feature. For tile widths that are no multiples of 64 the right operand, here
-/// A after the swap, is stored along k.
+/// Pipelines with every feature. For tile widths that are no multiples of 64 the right operand,
+/// here A after the swap, is stored along k.
 const PIPELINES: [&str; 24] = [
     "hopper_128x256x64_consumers2_stages4",
     "hopper_128x128x64_consumers2_stages4_cluster2x1",
