@@ -115,8 +115,8 @@ pub struct Accumulation {
 /// threads, and rows of B in the L1 cache at any stride.
 pub const SMALL_EXTENT: usize = 64;
 
-/// Whether every small product whose B has contiguous columns is [unblocked](Accumulation): decided
-/// by the micro-kernel alone, and as [`Accumulation::new`] would.
+/// Whether every small product, if the columns of B are contiguous, is [unblocked](Accumulation).
+/// The micro-kernel alone decides, as [`Accumulation::new`] would.
 #[inline]
 pub fn is_small_unpacked<T: CpuElement>(kernel: &MicroKernel<T>) -> bool {
     let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;

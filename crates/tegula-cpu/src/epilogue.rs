@@ -56,7 +56,7 @@ impl<O: Scalar> MatrixEpilogue<O> {
     /// Applies the epilogue to complete accumulators in C.
     ///
     /// # Safety
-    /// The bias and C, whose rows are contiguous, have these rows and columns. The bias can be
+    /// The bias and C have these rows and columns, and rows of C are contiguous. The bias can be
     /// read, and no other thread accesses C. The CPU has the instruction set.
     pub unsafe fn apply_in_place<T: CpuElement<Out = O>>(
         &self,

@@ -32,7 +32,7 @@ fn main() -> Result<(), Failure> {
         if !cases.contains_key(product) {
             cases.insert(product, case(product)?);
         }
-        measured.push((product, cases[product].recipes.get(name)));
+        measured.push((product, cases[product].recipes.get(name).map(|candidate| candidate.recipe)));
     }
     let mut costs = Costs::FITTED;
     let mut names = Vec::new();
@@ -61,6 +61,6 @@ fn main() -> Result<(), Failure> {
 /// The case of a line.
 fn case(text: &str) -> Result<Case, Failure> {
     let (problem, gpu) = parse_product(text).ok_or_else(|| format!("{text}: no product of a measurement"))?;
-    let recipes = MeasuredRecipes::of(&problem, gpu);
+    let recipes = MeasuredRecipes::of(problem, gpu);
     Ok(Case { problem, gpu, recipes })
 }

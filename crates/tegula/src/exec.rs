@@ -37,11 +37,14 @@ impl<T: Element> Gemm<'_, T> {
     ///
     /// C is unchanged where the error is found before the work begins.
     pub fn run(mut self) -> Result<Report> {
-        let found = match self.device {
-            Some(_) => None,
-            None => Some(Device::for_operands(self.a, self.b, self.c.as_view(), self.epilogue.bias)?),
+        let found;
+        let device = match &self.device {
+            Some(device) => device,
+            None => {
+                found = Device::for_operands(self.a, self.b, self.c.as_view(), self.epilogue.bias)?;
+                &found
+            }
         };
-        let device = self.device.as_ref().or(found.as_ref()).expect("a device is given or found");
         if matches!(device.0, Backend::Cpu) {
             // One plan only, and choosing would take longer than a small product.
             tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");

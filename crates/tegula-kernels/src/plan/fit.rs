@@ -11,7 +11,7 @@ use super::fitted::Constants;
 use super::hopper;
 use super::hopper_costs::HopperCosts;
 use super::legal::legal;
-use super::legalize::Recipe;
+use super::legalize::{Candidate, Recipe};
 use super::mma_costs::MmaCosts;
 use super::problem::{OperandLayout, Problem};
 use super::skinny::vector_time;
@@ -51,25 +51,32 @@ impl Costs {
 /// The candidates of a product by the names in measurements. A pipeline may have been measured with
 /// another number of stages than the candidate has.
 #[derive(Debug)]
-pub struct MeasuredRecipes(HashMap<String, Recipe>);
+pub struct MeasuredRecipes {
+    problem: Problem,
+    gpu: GpuDescription,
+    candidates: HashMap<String, Candidate>,
+}
 
 impl MeasuredRecipes {
     /// The candidates of a product on a GPU.
-    pub fn of(problem: &Problem, gpu: GpuDescription) -> Self {
-        let candidates = legal(problem, &Caps::Gpu(gpu)).into_iter();
-        MeasuredRecipes(
-            candidates.map(|candidate| (without_stages(&candidate.recipe.name()).0, candidate.recipe)).collect(),
-        )
+    pub fn of(problem: Problem, gpu: GpuDescription) -> Self {
+        let candidates = legal(&problem, &Caps::Gpu(gpu)).into_iter();
+        let candidates = candidates.map(|candidate| (without_stages(&candidate.recipe.name()).0, candidate)).collect();
+        MeasuredRecipes { problem, gpu, candidates }
     }
 
-    /// The recipe of a name; `None` for one that is no longer a candidate.
-    pub fn get(&self, name: &str) -> Option<Recipe> {
+    /// The recipe of a name, with its predicted time if it has one; `None` for a recipe that is no
+    /// longer a candidate.
+    pub fn get(&self, name: &str) -> Option<Candidate> {
         let (name, stages) = without_stages(name);
-        let mut recipe = *self.0.get(&name)?;
-        if let (GemmKernel::Hopper(hopper), Some(stages)) = (&mut recipe.kernel, stages) {
+        let mut candidate = *self.candidates.get(&name)?;
+        if let (GemmKernel::Hopper(hopper), Some(stages)) = (&mut candidate.recipe.kernel, stages)
+            && hopper.pipeline.stages != stages
+        {
             hopper.pipeline.stages = stages;
+            candidate.microseconds = Costs::FITTED.time(&self.problem, &candidate.recipe, &self.gpu);
         }
-        Some(recipe)
+        Some(candidate)
     }
 }
 
@@ -136,16 +143,11 @@ mod tests {
         }
         let compare = |(product, measured): (&'static str, Vec<(f64, &'static str)>)| {
             let (problem, gpu) = parse_product(product).unwrap();
-            let recipes = MeasuredRecipes::of(&problem, gpu);
-            let candidates = legal(&problem, &Caps::Gpu(gpu)).into_iter();
-            let candidates: BTreeMap<String, Option<f64>> =
-                candidates.map(|candidate| (candidate.recipe.name(), candidate.microseconds)).collect();
-            let predicted = |name: &str| match candidates.get(name) {
-                Some(&microseconds) => microseconds,
-                None => Costs::FITTED.time(&problem, &recipes.get(name)?, &gpu),
-            };
-            let known =
-                measured.into_iter().filter_map(|(time, name)| Some((time, predicted(name)?, name.split('_').next()?)));
+            let recipes = MeasuredRecipes::of(problem, gpu);
+            let known = measured.into_iter().filter_map(|(time, name)| {
+                let predicted = recipes.get(name)?.microseconds?;
+                Some((time, predicted, name.split('_').next()?))
+            });
             (product, known.collect())
         };
         products.into_iter().map(compare).collect()
