@@ -8,6 +8,8 @@ use std::io::Write;
 
 use tegula_files::{AnyArray, ArrayPath, ReadOptions, read};
 
+#[allow(dead_code, reason = "this test needs one of the helpers")]
+#[path = "it/common/mod.rs"]
 mod common;
 
 /// Anonymous memory of the process in KiB.

@@ -1,6 +1,6 @@
-"""Compares .mtx and .csv files of tegula-files with SciPy and NumPy on 200 random matrices, bit for bit.
+"""Compares .mtx and .csv files of tegula-files with SciPy and NumPy on random matrices, bit for bit.
 
-Usage: text_round_trip.py CONVERT [FOLDER]
+Usage: text_round_trip.py CONVERT COUNT [FOLDER]
 
 CONVERT copies a matrix between .mtx, .csv and .npy. Of FOLDER, if given, every .mtx file is read by both as well.
 """
@@ -146,18 +146,18 @@ def compare_real(case, folder):
 
 
 def main():
-    convert = Path(sys.argv[1]).resolve()
+    convert, count = Path(sys.argv[1]).resolve(), int(sys.argv[2])
     rng = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
-        for number in range(200):
+        for number in range(count):
             case = Case(convert, Path(folder), rng, number)
             case.write()
             case.read_csv()
             case.read_array()
             case.read_coordinates()
-        if len(sys.argv) > 2:
-            compare_real(case, sys.argv[2])
-    print("200 matrices agree with SciPy and NumPy")
+        if len(sys.argv) > 3:
+            compare_real(case, sys.argv[3])
+    print(f"{count} matrices agree with SciPy and NumPy")
 
 
 if __name__ == "__main__":

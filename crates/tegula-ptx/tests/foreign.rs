@@ -3,7 +3,7 @@
 //!
 //! Runs only if `TEGULA_FOREIGN` names the folder of the fetched files.
 
-#[path = "examples/mod.rs"]
+#[path = "it/examples/mod.rs"]
 mod examples;
 
 use std::collections::BTreeMap;

@@ -309,7 +309,7 @@ fn signal_ends_the_player_and_restores_the_screen() {
 
 #[test]
 fn player_of_a_file_steps_to_barriers_and_races() {
-    let reverse = include_str!("reverse.ptx");
+    let reverse = include_str!("../reverse.ptx");
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("reverse.ptx"), reverse).unwrap();
     std::fs::write(folder.path().join("race.ptx"), reverse.replace("bar.sync 0;", "")).unwrap();

@@ -15,31 +15,18 @@
 //! the
 //! same program on every machine.
 
-#[path = "oracle/compare.rs"]
 mod compare;
-#[path = "oracle/emit.rs"]
 mod emit;
-#[path = "oracle/execute.rs"]
 mod execute;
-#[path = "oracle/generate.rs"]
 mod generate;
-#[path = "oracle/graph.rs"]
 mod graph;
-#[path = "oracle/litmus.rs"]
 mod litmus;
-#[path = "oracle/memory.rs"]
 mod memory;
-#[path = "oracle/order.rs"]
 mod order;
-#[path = "oracle/program.rs"]
 mod program;
-#[path = "oracle/races.rs"]
 mod races;
-#[path = "oracle/random.rs"]
 mod random;
-#[path = "oracle/shrink.rs"]
 mod shrink;
-#[path = "oracle/weaken.rs"]
 mod weaken;
 
 use compare::{SCHEDULES, Verdict, schedules, verdict, waits_for_ever};

@@ -1,5 +1,4 @@
 //! Helpers of the tests.
-#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

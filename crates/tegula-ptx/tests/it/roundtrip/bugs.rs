@@ -7,9 +7,9 @@ use tegula_core::element::Type;
 use tegula_kernels::plan::Recipe;
 use tegula_kernels::{INJECTED_BUGS, Mapping, Plain, PlainKind};
 
-use crate::engines::{Outcomes, RaceAt};
-use crate::full;
-use crate::products::{Case, outcomes};
+use super::engines::{Outcomes, RaceAt};
+use super::full;
+use super::products::{Case, outcomes};
 
 /// Runs the tiled kernel with a bug, for types, tiles, mappings and seeds.
 fn for_each(bug: &str, sizes: impl Fn(usize) -> [usize; 3], check: impl Fn(&Plain, &Outcomes)) {

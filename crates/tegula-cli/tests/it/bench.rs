@@ -271,6 +271,7 @@ fn invalid_options_are_refused_before_measuring() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn row_out_of_memory_is_reported_and_others_run() {
     let place = TestDir::new();
     // No machine has the memory for the second.

@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-mod common;
-
-use common::{names, npy, one_line, scratch};
+use crate::common::{self, names, npy, one_line, scratch};
 
 /// Bytes of the array.
 const SIZE: u64 = 64 << 20;

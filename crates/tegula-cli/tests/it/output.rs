@@ -8,15 +8,12 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::full;
+
 fn place() -> TempDir {
     let place = TempDir::new().unwrap();
     fs::write(place.path().join("a.csv"), "1,2\n3,4\n").unwrap();
     place
-}
-
-/// Whether the full tests are requested.
-fn full() -> bool {
-    std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
 }
 
 /// Runs a shell command, with `tegula` as the program.

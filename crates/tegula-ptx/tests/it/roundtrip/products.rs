@@ -8,9 +8,9 @@ use tegula_kernels::plan::{Operands as Layouts, Recipe, Split};
 use tegula_kernels::registry::FAMILIES;
 use tegula_kernels::{GemmVariant, Mapping, PRESETS, Plain, PlainKind};
 
-use crate::engines::{self, Outcomes};
-use crate::full;
-use crate::memory::{Bound, Contents, Memory, Operands, Random, Storage};
+use super::engines::{self, Outcomes};
+use super::full;
+use super::memory::{Bound, Contents, Memory, Operands, Random, Storage};
 
 /// A product: sizes, storage, and scalars other than 1 and 0.
 #[derive(Clone, Copy, Debug)]

@@ -10,9 +10,9 @@ use tegula_kernels::{
     FragmentReduction, GemmVariant, HelperKernel, Pack, Packing, Plain, PlainKind, ReductionSchedule, SplitKReduction,
 };
 
-use crate::memory::{Bound, Memory};
-use crate::products::{Case, blocked, launches};
-use crate::{engines, full, helpers};
+use super::memory::{Bound, Memory};
+use super::products::{Case, blocked, launches};
+use super::{engines, full, helpers};
 
 /// Checks that the kernel runs without an error, and with one if a line of this instruction is
 /// missing, unless it does not run or a barrier there is noted as redundant. Returns the number of

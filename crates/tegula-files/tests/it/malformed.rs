@@ -8,9 +8,7 @@ use std::process::{Command, Output};
 
 use tegula_files::{ArrayPath, ReadOptions, read};
 
-mod common;
-
-use common::{floats, npy, one_line, safetensors};
+use crate::common::{self, floats, npy, one_line, safetensors};
 
 /// Entry of a zip archive: claimed fields and actual content.
 struct Entry {

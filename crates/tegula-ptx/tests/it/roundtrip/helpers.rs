@@ -7,9 +7,9 @@ use tegula_core::matrix::{Layout, Shape};
 use tegula_ir::{Order2d, check};
 use tegula_kernels::{FixUp, FragmentReduction, GroupEnds, HelperKernel, Pack, PackBoth, SplitKReduction};
 
-use crate::engines;
-use crate::full;
-use crate::memory::{Bound, Contents, Memory, Random, Storage};
+use super::engines;
+use super::full;
+use super::memory::{Bound, Contents, Memory, Random, Storage};
 
 /// Runs a helper in both engines; returns the differences.
 fn differences(helper: HelperKernel, memory: &mut Memory, arguments: &[Bound]) -> Vec<String> {

@@ -6,7 +6,7 @@
 use std::env;
 use std::process::Command;
 
-mod common;
+use crate::common;
 
 #[test]
 fn files_agree_with_python() {

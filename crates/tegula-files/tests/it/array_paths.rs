@@ -9,9 +9,7 @@ use std::process::{Command, Stdio};
 
 use tegula_files::{AnyArray, Array, ArrayPath, Dtype, ReadOptions, WriteOptions, check_writable, read, write};
 
-mod common;
-
-use common::{floats, names, npy, one_line, safetensors, scratch};
+use crate::common::{self, floats, names, npy, one_line, safetensors, scratch};
 
 const DATA: [f32; 6] = [1., 2., 3., 4., 5., 6.];
 

@@ -9,6 +9,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::full;
+
 fn explain(place: &Path, line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
     command.arg("explain").args(line.split_whitespace()).current_dir(place).env_remove("TEGULA_LOG");
@@ -18,7 +20,7 @@ fn explain(place: &Path, line: &str) -> Output {
 /// In the quick run a page has no machine code: the tools take most of its time, and the tests of
 /// `tegula-explain` use them.
 fn without_toolkit(command: &mut Command) -> &mut Command {
-    match std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1") {
+    match full() {
         true => command,
         false => command.env_remove("TEGULA_PTXAS").env_remove("CUDA_HOME"),
     }

@@ -3,13 +3,10 @@
 //! NVRTC compiles the examples; without it the test is skipped, or fails if
 //! `TEGULA_REQUIRE_NVRTC=1`.
 
-#[path = "examples/mod.rs"]
-mod examples;
-
 use std::path::Path;
 
-use examples::entry::Entry;
-use examples::{seeds, verdict};
+use crate::examples::entry::Entry;
+use crate::examples::{self, seeds, verdict};
 use rayon::prelude::*;
 use tegula_ptx::cuda::{self, CompileOptions};
 use tegula_ptx::{Kernel, Module};

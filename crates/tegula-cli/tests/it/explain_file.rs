@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Reverses 64 elements through shared memory: `y[63 - i] = x[i]`.
-const REVERSE: &str = include_str!("reverse.ptx");
+const REVERSE: &str = include_str!("../reverse.ptx");
 
 /// A column of a tile in one bank, and a race without the barrier.
 const TRANSPOSE: &str = "

@@ -11,6 +11,8 @@ use std::{env, fs};
 
 use tempfile::TempDir;
 
+use crate::full;
+
 /// Runs a command with a folder first in the library path, and as the cache.
 fn run(folder: &Path, line: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tegula"));
@@ -89,11 +91,10 @@ fn driver_library_cut_short_is_refused_at_any_length() {
 #[test]
 fn driver_failing_at_any_call_of_a_command_is_one_line_or_a_success() {
     let Some(folder) = fake() else { return };
-    let full = std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1");
     for (line, least) in [("devices", 15), ("doctor", 60), ("mul a.csv a.csv --device cuda:0 -o c.npy", 60)] {
         for (first, code) in [(1, "999"), (2, "2")] {
             // In the quick run each error covers every second call.
-            let (first, step) = if full { (1, 1) } else { (first, 2) };
+            let (first, step) = if full() { (1, 1) } else { (first, 2) };
             for n in (first..).step_by(step) {
                 let number = n.to_string();
                 let variables =

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use tegula_files::{AnyArray, ArrayPath, ReadOptions, WriteOptions, read, write};
 
-mod common;
+use crate::common;
 
 const ROLE: &str = "TEGULA_TEST_SHRINKING";
 
@@ -39,7 +39,7 @@ fn read_of_a_truncated_map_is_an_error_on_one_line() {
     for role in ["read", "write"] {
         fs::write(&path, common::npy("'<f4'", "(1048576,)", &vec![0; 4 << 20])).unwrap();
         let mut again = Command::new(env::current_exe().unwrap());
-        again.args(["--exact", "read_of_a_truncated_map_is_an_error_on_one_line", "--nocapture"]);
+        again.args(["--exact", "truncated_map::read_of_a_truncated_map_is_an_error_on_one_line", "--nocapture"]);
         let output = again.env(ROLE, role).env("TEGULA_TEST_PATH", &path).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");

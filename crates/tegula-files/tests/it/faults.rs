@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-mod common;
-
-use common::{convert, floats, names, npy, one_line, scratch};
+use crate::common::{convert, floats, names, npy, one_line, scratch};
 
 const OLD: &[u8] = b"the file that was existing";
 /// More calls than a conversion makes.

@@ -8,7 +8,7 @@ use tegula_ir::ptx::{Image, print_lines};
 use tegula_ir::{Checked, Kernel, SharedArray, Site, SiteId};
 use tegula_ptx::{Config, Module, SourceLine};
 
-use crate::memory::{Bound, Memory, ptx_arguments};
+use super::memory::{Bound, Memory, ptx_arguments};
 
 /// A source position of a kernel: file, line and column.
 type Position = (String, u32, u32);
