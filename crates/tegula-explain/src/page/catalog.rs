@@ -22,6 +22,7 @@ use crate::assembled::SharedCounters;
 use crate::error::{Error, Result};
 use crate::profile::PerThread;
 use crate::sample_launch::SampleLaunch;
+use crate::sass::Tools;
 use crate::trace::{MAX_VALUES, TraceFilter};
 
 /// A launch that a page can show.
@@ -39,6 +40,8 @@ pub struct Catalog {
     selections: Vec<Selection>,
     /// Whether a server answers requests for further launches.
     served: bool,
+    /// The programs that print machine code; `None` for a page without it.
+    tools: Option<Tools>,
 }
 
 /// A launch as the page reads it.
@@ -104,7 +107,7 @@ impl Selection {
     /// `cancel` is set.
     pub fn packed(&self, cancel: &AtomicBool) -> Result<String> {
         let launch = SampleLaunch::new(self.plain, self.extents)?;
-        let (text, machine) = code(launch.kernel())?;
+        let (text, machine) = code(launch.kernel(), Tools::find().as_ref())?;
         let codes = BTreeMap::from([(launch.kernel().name(), text)]);
         pack(&json!({ "entries": [self.entry(&launch, &machine, cancel)?], "codes": codes }))
     }
@@ -158,7 +161,7 @@ impl Catalog {
                 }
             }
         }
-        Catalog { selections, served: false }
+        Catalog { selections, served: false, tools: Tools::find() }
     }
 
     /// Moves a launch to the front, or adds it there.
@@ -166,6 +169,11 @@ impl Catalog {
         self.selections.retain(|other| *other != selection);
         self.selections.insert(0, selection);
         self
+    }
+
+    /// The same launches without machine code, which takes most of the time of a page.
+    pub fn without_machine_code(self) -> Catalog {
+        Catalog { tools: None, ..self }
     }
 
     /// The number of launches.
@@ -176,7 +184,7 @@ impl Catalog {
 
     /// The launches of a page that requests further ones: see [`Selection::packed`].
     pub fn served(selections: Vec<Selection>) -> Catalog {
-        Catalog { selections, served: true }
+        Catalog { selections, served: true, tools: Tools::find() }
     }
 
     /// The type of the first launch.
@@ -201,7 +209,8 @@ impl Catalog {
     /// The page unpacks a trace when it is shown. `progress` gets the number of finished launches.
     pub(super) fn packed(&self, progress: &dyn Fn(usize)) -> Result<(String, Vec<String>)> {
         let mut done = 0;
-        let kernels = parallel_map(&self.groups(), KernelGroup::trace, |kernel| {
+        let trace = |group: &KernelGroup| group.trace(self.tools.as_ref());
+        let kernels = parallel_map(&self.groups(), trace, |kernel| {
             done += kernel.entries.len();
             progress(done);
         })?;
@@ -225,7 +234,7 @@ impl Catalog {
             "sources": sources,
             "metrics": interp::METRICS,
             "loops": super::nests::nests()?,
-            "ladder": ladder(self.ty(), &machines)?,
+            "ladder": ladder(self.ty(), &machines, self.tools.as_ref())?,
             "devices": devices()?,
             "codes": codes,
             "entries": entries,
@@ -249,9 +258,9 @@ struct TracedKernel {
 }
 
 impl KernelGroup {
-    fn trace(&self) -> Result<TracedKernel> {
+    fn trace(&self, tools: Option<&Tools>) -> Result<TracedKernel> {
         let kernel = ir::check(Variant::from(self.plain).build()?)?;
-        let (code, machine) = code(&kernel)?;
+        let (code, machine) = code(&kernel, tools)?;
         let never = AtomicBool::new(false);
         let entry = |&(at, selection): &(usize, Selection)| {
             Ok((at, selection.entry(&SampleLaunch::new(selection.plain, selection.extents)?, &machine, &never)?))

@@ -48,7 +48,7 @@ impl Text {
     }
 }
 
-/// A kernel's PTX and, if a CUDA toolkit is installed, its machine code.
+/// A kernel's PTX and, with the tools of a CUDA toolkit, its machine code.
 pub struct Machine {
     image: Image,
     listing: Option<Listing>,
@@ -56,8 +56,8 @@ pub struct Machine {
 
 impl Machine {
     /// Assembles PTX; errors of the toolkit count as no toolkit, since the page works without.
-    pub fn new(image: Image) -> Machine {
-        let listing = Tools::find().and_then(|tools| listing(&tools, &image));
+    pub fn new(image: Image, tools: Option<&Tools>) -> Machine {
+        let listing = tools.and_then(|tools| listing(tools, &image));
         Machine { image, listing }
     }
 
@@ -86,12 +86,12 @@ fn listing(tools: &Tools, image: &Image) -> Option<Listing> {
 }
 
 /// The kernel's text and resources as JSON, and its machine code.
-pub fn code(kernel: &Checked<Kernel>) -> Result<(Value, Machine)> {
+pub fn code(kernel: &Checked<Kernel>, tools: Option<&Tools>) -> Result<(Value, Machine)> {
     let (image, sites) = ptx::print_lines(kernel)?;
     let sites: Vec<Option<Site>> = sites.into_iter().map(|site| site.map(|site| kernel.site(site))).collect();
     let cuda = cpp::print(kernel)?;
     let ptx_text = Text::new(&image.text, sites.iter().copied());
-    let machine = Machine::new(image);
+    let machine = Machine::new(image, tools);
     let assembled = machine.listing.as_ref().map(|listing| {
         let lines: Vec<&str> = listing.code.iter().map(|instruction| instruction.text.as_str()).collect();
         let of = |line: Option<usize>| sites.get(line?).copied().flatten();

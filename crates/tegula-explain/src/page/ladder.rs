@@ -15,6 +15,7 @@ use super::parallel::parallel_map;
 use crate::assembled::SharedCounters;
 use crate::error::{Error, Result};
 use crate::sample_launch::SampleLaunch;
+use crate::sass::Tools;
 
 /// Measured bandwidth of each memory level, multiply-add rates, and kernel speeds by device.
 ///
@@ -56,8 +57,8 @@ pub fn devices() -> Result<Value> {
 
 /// The ladder of a type, or of f32 for a type without measured rates.
 ///
-/// `known` holds machine code that was assembled before, by kernel name.
-pub fn ladder(ty: Type, known: &BTreeMap<String, Machine>) -> Result<Value> {
+/// `known` holds machine code that was assembled before, by kernel name; `tools` assemble the rest.
+pub fn ladder(ty: Type, known: &BTreeMap<String, Machine>, tools: Option<&Tools>) -> Result<Value> {
     let ty = if matches!(ty, Type::F64 | Type::I32) { ty } else { Type::F32 };
     let plain = |family, tile| (Variant::from(Plain::new(family, ty, tile)), [SIDE; 3]);
     let naive = [(plain(PlainKind::Naive, 32), "naive, 32×32 threads".to_string())];
@@ -73,17 +74,22 @@ pub fn ladder(ty: Type, known: &BTreeMap<String, Machine>) -> Result<Value> {
         let units = if name.starts_with("register") { "in registers" } else { "on Tensor Cores" };
         all.push(((kernel, [m, n, SIDE]), format!("tiles of {m}×{n} {units}")));
     }
-    let rungs = parallel_map(&all, |((kernel, sizes), name)| rung(*kernel, *sizes, name, known), |_| ())?;
+    let rungs = parallel_map(&all, |((kernel, sizes), name)| rung(*kernel, *sizes, name, (known, tools)), |_| ())?;
     Ok(json!({ "side": SIDE, "dtype": ty, "rungs": rungs }))
 }
 
-fn rung(kernel: Variant, [m, n, k]: [usize; 3], name: &str, known: &BTreeMap<String, Machine>) -> Result<Rung> {
+fn rung(
+    kernel: Variant,
+    [m, n, k]: [usize; 3],
+    name: &str,
+    (known, tools): (&BTreeMap<String, Machine>, Option<&Tools>),
+) -> Result<Rung> {
     let launches = [SampleLaunch::new(kernel, [m, n, k])?, SampleLaunch::new(kernel, [m, n, 2 * k])?];
     let assembled;
     let machine = match known.get(&kernel.name()) {
         Some(machine) => machine,
         None => {
-            assembled = Machine::new(ptx::print(launches[0].kernel())?);
+            assembled = Machine::new(ptx::print(launches[0].kernel())?, tools);
             &assembled
         }
     };

@@ -14,9 +14,11 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tegula_core::element::Type;
-use tegula_explain::page::{Catalog, html};
+use tegula_explain::page::{Catalog, Selection, html};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
+
+use crate::full;
 
 /// Names of the browser's program.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -53,6 +55,9 @@ impl Browser {
         let mut process = Command::new(program)
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
             .args(["--no-first-run", "--window-size=1400,1100", "--remote-debugging-port=0"])
+            // Windows of parallel tests cover each other; all of them have to draw at full speed.
+            .args(["--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding"])
+            .arg("--disable-background-timer-throttling")
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
             .stdout(Stdio::null())
@@ -114,16 +119,28 @@ pub fn open(url: &str) -> Option<Window> {
     Some(window)
 }
 
-/// Opens the page as a file, in a state given as a URL fragment.
+/// Opens the page as a file, in a state given as a URL fragment. It has machine code only in the
+/// full run.
 pub fn page(state: &str) -> Option<Window> {
     static FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, file) = FILE.get_or_init(|| {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("page.html");
-        std::fs::write(&file, html(&Catalog::small(Type::F32), &|_| {}).unwrap()).unwrap();
-        (folder, file)
+        let all = Catalog::small(Type::F32);
+        write(&if full() { all } else { all.without_machine_code() })
     });
     open(&format!("file://{}#{state}", file.display()))
+}
+
+/// Opens a page of one launch, with machine code if the tools are installed.
+pub fn page_of(selection: Selection, state: &str) -> Option<Window> {
+    let (_folder, file) = write(&Catalog::served(vec![selection]));
+    open(&format!("file://{}#{state}", file.display()))
+}
+
+fn write(catalog: &Catalog) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("page.html");
+    std::fs::write(&file, html(catalog, &|_| {}).unwrap()).unwrap();
+    (folder, file)
 }
 
 fn program() -> Option<PathBuf> {

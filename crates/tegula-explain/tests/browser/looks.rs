@@ -18,14 +18,15 @@ const LAYOUT: &str = r##"(() => {
     if (e.matches("button, label, th, td, figcaption, p, h1, h2") && e.scrollWidth > e.clientWidth + 1 && e.clientWidth) wrong.push(`${name(e)} is clipped`);
   }
   for (const span of document.querySelectorAll("#phases span")) if (span.scrollWidth > span.clientWidth + 1) wrong.push(`phase ${name(span)} is clipped`);
-  for (let i = 0; i < seen.length; i++) {
-    for (let j = i + 1; j < seen.length; j++) {
-      if (seen[i].contains(seen[j]) || seen[j].contains(seen[i])) continue;
-      const [a, b] = [seen[i].getBoundingClientRect(), seen[j].getBoundingClientRect()];
-      const w = Math.min(a.right, b.right) - Math.max(a.left, b.left), h = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-      if (w > 1 && h > 1) wrong.push(`${name(seen[i])} overlaps ${name(seen[j])}`);
+  // Each element with those that start left of its right edge.
+  const boxes = seen.map((e) => ({ e, r: e.getBoundingClientRect() })).sort((p, q) => p.r.left - q.r.left);
+  boxes.forEach(({ e, r: a }, i) => {
+    for (let j = i + 1; j < boxes.length && boxes[j].r.left < a.right - 1; j++) {
+      const { e: other, r: b } = boxes[j];
+      const w = Math.min(a.right, b.right) - b.left, h = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (w > 1 && h > 1 && !e.contains(other) && !other.contains(e)) wrong.push(`${name(e)} overlaps ${name(other)}`);
     }
-  }
+  });
   return wrong.slice(0, 5).join("\n");
 })()"##;
 
@@ -48,8 +49,17 @@ const CONTRAST: &str = r##"(() => {
     judge(e, rgb(style.color), under(e), parseFloat(style.fontSize), style.fontWeight >= 700);
   }
   for (const e of document.querySelectorAll("svg text")) {
-    e.scrollIntoView({ block: "center" });
-    const r = e.getBoundingClientRect(), below = document.elementsFromPoint(r.left + r.width / 2, r.top + r.height / 2).find((x) => x !== e);
+    const stack = () => {
+      const r = e.getBoundingClientRect();
+      return document.elementsFromPoint(r.left + r.width / 2, r.top + r.height / 2);
+    };
+    // Only elements in the window are found.
+    let found = stack();
+    if (!found.includes(e)) {
+      e.scrollIntoView({ block: "center" });
+      found = stack();
+    }
+    const below = found.find((x) => x !== e);
     const fill = below && below.tagName === "rect" ? rgb(getComputedStyle(below).fill) : null;
     judge(e, rgb(getComputedStyle(e).fill), fill ?? under(e), parseFloat(getComputedStyle(e).fontSize), false);
   }

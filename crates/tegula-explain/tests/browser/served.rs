@@ -11,6 +11,7 @@ use crate::chromium::open;
 use crate::full;
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn controls_run_a_new_launch() {
     let server =
         Server::bind(0, Selection { plain: Plain::new(PlainKind::Tiled, Type::F32, 2), extents: [4; 3] }).unwrap();
@@ -47,6 +48,7 @@ fn controls_run_a_new_launch() {
 
 /// Every kernel, type, mapping and bug, with extents that no saved page holds.
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn each_value_of_each_control_runs() {
     let server =
         Server::bind(0, Selection { plain: Plain::new(PlainKind::Tiled, Type::F32, 2), extents: [5, 3, 6] }).unwrap();

@@ -1,8 +1,11 @@
 //! Interaction with the page.
 
+use tegula_core::element::Type;
+use tegula_explain::page::Selection;
 use tegula_explain::sass::Tools;
+use tegula_kernels::{Plain, PlainKind};
 
-use crate::chromium::{Window, page};
+use crate::chromium::{Window, page, page_of};
 
 fn at(window: &Window) -> u32 {
     window.eval("document.getElementById('at').value").parse().unwrap()
@@ -88,7 +91,8 @@ fn address_holds_the_state() {
 /// SASS is tested if a disassembler is installed.
 #[test]
 fn code_has_costs_in_each_language() {
-    let Some(window) = page("kernel=tiled&tile=2&size=4x4x4&at=20&view=code") else { return };
+    let selection = Selection { plain: Plain::new(PlainKind::Tiled, Type::F32, 2), extents: [4; 3] };
+    let Some(window) = page_of(selection, "kernel=tiled&tile=2&size=4x4x4&at=20&view=code") else { return };
     let machine = Tools::find().map(|_| ("sass", "FFMA"));
     for (language, work) in [("rust", "mul_add"), ("cuda", "fmaf"), ("ptx", "fma.rn.f32")].into_iter().chain(machine) {
         window.click(&format!("[data-language='{language}']"));

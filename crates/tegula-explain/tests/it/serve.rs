@@ -167,9 +167,11 @@ fn fifty_concurrent_clients_are_served() {
 const LONGEST: &str = "/product?kernel=naive&tile=2&dtype=f64&m=64&n=64&k=64";
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn canceled_launches_do_not_delay_the_page() {
     let address = start_server();
-    for _ in 0..300 {
+    // More than the queue holds.
+    for _ in 0..150 {
         let mut stream = TcpStream::connect(address).unwrap();
         write!(stream, "GET {LONGEST} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
     }
