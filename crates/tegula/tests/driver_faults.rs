@@ -270,14 +270,34 @@ fn gemm<T: Element>(gpu: &Gpu, [m, n, k]: [usize; 3], accuracy: Accuracy) -> Res
     product.on(&Device::from(gpu.clone())).run().map(drop)
 }
 
+// One product a test: each failing call costs a run of the whole scenario.
 #[test]
-fn driver_failing_at_any_call_of_products_is_an_error() {
-    fail_every_call("driver_failing_at_any_call_of_products_is_an_error", &H100_AND_A100, |gpu| {
+fn driver_failing_at_any_call_of_a_product_is_an_error() {
+    fail_every_call("driver_failing_at_any_call_of_a_product_is_an_error", &H100_AND_A100, |gpu| {
         gemm::<f32>(gpu, [40, 30, 20], Accuracy::Full)?;
+        // The handle and the kernel are used again.
+        gemm::<f32>(gpu, [40, 30, 20], Accuracy::Full)
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_split_product_is_an_error() {
+    fail_every_call("driver_failing_at_any_call_of_a_split_product_is_an_error", &H100_AND_A100, |gpu| {
         // Small C and large k: split-K with a workspace and a reduction kernel.
-        gemm::<f64>(gpu, [8, 8, 4000], Accuracy::Full)?;
-        // Operands are packed first.
-        gemm::<i32>(gpu, [65, 33, 70], Accuracy::Full)?;
+        gemm::<f64>(gpu, [8, 8, 4000], Accuracy::Full)
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_packed_product_is_an_error() {
+    fail_every_call("driver_failing_at_any_call_of_a_packed_product_is_an_error", &H100_AND_A100, |gpu| {
+        gemm::<i32>(gpu, [65, 33, 70], Accuracy::Full)
+    });
+}
+
+#[test]
+fn driver_failing_at_any_call_of_a_tf32_product_is_an_error() {
+    fail_every_call("driver_failing_at_any_call_of_a_tf32_product_is_an_error", &H100_AND_A100, |gpu| {
         gemm::<f32>(gpu, [65, 33, 71], Accuracy::Tf32)
     });
 }
