@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::{Outcome, passes};
 
-const QUICK: [(&str, &str); 8] = [
+const QUICK: [(&str, &str); 9] = [
     ("format", "fmt --all --check"),
     ("layers", "xtask layers"),
     ("words", "xtask words"),
@@ -17,6 +17,7 @@ const QUICK: [(&str, &str); 8] = [
     ("lints", "clippy --workspace --all-targets -- -D warnings"),
     ("platforms", "xtask platforms"),
     ("tests", "test --workspace"),
+    ("long tests", "test --workspace --lib --bins --tests -- --ignored"),
     // With the features of the tests.
     (
         "documentation",

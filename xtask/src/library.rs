@@ -9,7 +9,7 @@ use crate::{Outcome, passes};
 
 /// Rewrites expected outputs of kernels, the command line and the guide, and ptxas reports.
 pub fn bless() -> Outcome {
-    let library = ["--test", "it", "--", "golden::", "kernels_assemble"];
+    let library = ["--test", "it", "--", "--include-ignored", "golden::", "kernels_assemble"];
     let command_line = ["--test", "snapshots"];
     let pictures = ["--test", "it", "--", "guide", "readme_picture"];
     [&library[..], &command_line, &pictures].into_iter().try_for_each(|tests| {
@@ -23,7 +23,7 @@ pub fn bless() -> Outcome {
 /// Assembles all kernels, or those with `part` in their names.
 pub fn assemble(part: &str) -> Outcome {
     let mut command = test();
-    command.args(["--test", "it", "--", "assemble::"]);
+    command.args(["--test", "it", "--", "--include-ignored", "assemble::"]);
     command.envs([("TEGULA_FULL", "1"), ("TEGULA_REQUIRE_PTXAS", "1"), ("TEGULA_ASSEMBLE", part)]);
     passes(&mut command, "assembly")
 }
@@ -32,7 +32,7 @@ pub fn assemble(part: &str) -> Outcome {
 pub fn cuda(folder: &str) -> Outcome {
     let folder = absolute(folder).map_err(|e| format!("{folder}: {e}"))?;
     let mut command = test();
-    command.args(["--test", "it", "--", "--ignored", "folder_for_nvcc"]).env("TEGULA_CUDA_FOLDER", &folder);
+    command.args(["--test", "it", "--", "folder_for_nvcc"]).env("TEGULA_CUDA_FOLDER", &folder);
     passes(&mut command, "cuda")?;
     println!(
         "on a machine with a GPU: cd {} && nvcc -std=c++17 -arch=native driver.cu -o run && ./run",

@@ -35,6 +35,7 @@ fn layouts((batches, [m, n, k], transposed): Case) -> [(Layout, usize); 3] {
 
 /// Bits, not just error bounds: products are added in the same order.
 #[test]
+#[ignore = "long; .ci/run runs it"]
 #[cfg_attr(miri, ignore = "takes hours")]
 fn bits_are_independent_of_the_number_of_threads() {
     fn one<T: Element>(case: Case, pools: &[rayon::ThreadPool], turn: &mut usize) {

@@ -190,6 +190,7 @@ fn interpret_plan<T: Element>(product: Gemm<'_, T>, choose: impl Fn(&Problem, &C
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn rows_in_the_interpreter_have_the_same_bits_for_every_m() {
     fn check<T: Sample>() {
         let invariant = |problem: &Problem, caps: &Caps| choose_invariant(problem, caps, &UNTUNED);
@@ -220,6 +221,7 @@ fn plans_that_depend_on_m_are_found() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn rows_of_the_public_interface_have_the_same_bits_for_every_m() {
     fn check<T: Sample>(device: &Device, sizes: &[[usize; 2]], rows: &[usize]) {
         for (i, &size) in sizes.iter().enumerate() {
@@ -282,6 +284,7 @@ fn recipe_of_another_order_is_refused() {
 /// The quick run has one product a type, and two recipes of the four orders with the most splits,
 /// with different splits; the full run has 12 of every order, at random.
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn recipes_of_equal_order_compute_equal_bits() {
     fn check<T: Sample>() {
         let caps = Caps::Gpu(GpuDescription::H200);

@@ -178,6 +178,7 @@ fn clusters_with_multicast_a_and_b_have_no_findings() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn clusters_that_split_k_with_multicast_have_no_findings() {
     for &(a, b) in some(&LAYOUTS) {
         check_schedules::<f16>(
@@ -384,6 +385,7 @@ fn clipped_pipelines_have_no_findings() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn stream_k_pipelines_have_no_findings() {
     // Fewer tiles than workers, some of which are idle; one tile for all workers; several waves
     // with a remainder; several waves without one.
@@ -422,6 +424,7 @@ fn largest_pipelines_have_no_findings() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn split_k_reduction_of_any_tile_and_layout_is_correct() {
     // Warpgroups that share the partial sums of a piece, and ones that do not; more than 64 rows
     // per warpgroup, widths that are multiples of 8, clusters.

@@ -2,9 +2,10 @@
 //! that means a slow or wrong kernel.
 //!
 //! `tests/assembled.lock` stores the assembler results of each text. By default new texts are
-//! assembled, and a random sample of the others, to compare. `TEGULA_FULL=1` assembles and compares
-//! all. `cargo xtask bless` assembles new texts and writes the file. `TEGULA_ASSEMBLE=PART`
-//! restricts a run to kernels whose names contain this text.
+//! assembled, and a random sample of the others, to compare; `cargo test` leaves that to the long
+//! tests. `TEGULA_FULL=1` assembles and compares all. `cargo xtask bless` assembles new texts and
+//! writes the file. `TEGULA_ASSEMBLE=PART` restricts a run to kernels whose names contain this
+//! text.
 
 mod inspect;
 mod lock;
@@ -154,6 +155,7 @@ fn assemble_all(assembly: &Assembly, sources: &[Source]) -> (Vec<AssembledText>,
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn kernels_assemble_without_spills_and_warnings() {
     let assembly = Assembly::open();
     let (assembled, failures) = assemble_all(&assembly, &Source::all());
