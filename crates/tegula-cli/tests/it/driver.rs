@@ -89,6 +89,7 @@ fn driver_library_cut_short_is_refused_at_any_length() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn driver_failing_at_any_call_of_a_command_is_one_line_or_a_success() {
     let Some(folder) = fake() else { return };
     for (line, least) in [("devices", 15), ("doctor", 60), ("mul a.csv a.csv --device cuda:0 -o c.npy", 60)] {

@@ -71,6 +71,7 @@ fn output_two_reports_on_standard_output_are_refused() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn output_closed_or_read_only_is_an_error() {
     let place = place();
     for (i, lost) in [

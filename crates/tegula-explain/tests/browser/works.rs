@@ -177,6 +177,7 @@ fn compare_shows_sources_side_by_side() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn every_trace_of_the_page_is_complete() {
     let Some(window) = page("") else { return };
     for size in ["4×4×4", "5×6×7", "32×32×32"] {

@@ -44,6 +44,7 @@ fn offsets_beyond_32_bits_are_correct() {
 }
 
 #[test]
+#[ignore = "long; .ci/run runs it"]
 fn grids_beyond_65_535_tiles_and_batches_are_correct() {
     let m = 530_000; // tiles of 8
     let a = Matrix::from_fn(m, 1, |i, _| i as i32).unwrap();
