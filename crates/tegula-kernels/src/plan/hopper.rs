@@ -10,10 +10,11 @@
 //!
 //! To this the model adds the epilogue of each tile, the prologue of the pipeline, and the time of
 //! device memory that is not hidden. Stream-K adds the fix-up. The total is bounded below by the
-//! bandwidth of device memory and by the power limit.
+//! power limit, to which reads from the L2 cache contribute.
 //!
-//! The constants are in [`HopperCosts`]. They are fitted to measurements on an H100 and an H200 by
-//! `benchmarks/cost/fit_plan.py`, which prints how good the choices are.
+//! The constants are in [`HopperCosts`]. `benchmarks/cost/fit_plan.py` fits them to measurements on
+//! an H100 and an H200: first to the times, then to the losses of the choices. It prints how good
+//! the choices are.
 
 use tegula_ir::{MAX_SHARED_BYTES, Order2d, Wgmma};
 
@@ -55,7 +56,7 @@ const MAX_CLIPPED_STAGES: u32 = 10;
 const CLOCK: f64 = 1755.0;
 /// The exponent of the norm that approximates the maximum of `wgmma` and TMA times.
 const STEP_NORM: i32 = 6;
-/// The exponent of the norm that approximates the maximum of compute, memory and power bounds.
+/// The exponent of the norm that approximates the maximum of the compute and power bounds.
 const BOUND_NORM: i32 = 8;
 /// Bytes of the L2 cache.
 const L2_BYTES: usize = 50 << 20;
@@ -363,7 +364,10 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
     let prologue = if waves > 0.0 { full.1 } else { last.1 };
     let read = |cols: f64| 1.0 / 64.0 + 1.0 / cols;
     let power = costs.power_limited_flops / (1.0 + costs.shared_read * (read(f64::from(cols)) / read(256.0) - 1.0));
-    let bounds = [compute, bytes / gpu.memory(costs.memory), 2.0 * extents[0] * k * extents[1] * batches / power];
+    // The energy of reads from the L2 cache, in the floating-point operations that take as much.
+    let read_flops = costs.l2_read_flops * traffic.bytes * work_tiles * f64::from(cluster_k) * k_steps;
+    let flops = 2.0 * extents[0] * k * extents[1] * batches;
+    let bounds = [compute, (flops + read_flops) / power];
     let time = bounds.map(|time| time.powi(BOUND_NORM)).iter().sum::<f64>().powf(1.0 / f64::from(BOUND_NORM));
     // Partial sums are padded to whole tiles.
     let padded = tiles_m * f64::from(rows) * tiles_n * f64::from(cols);
@@ -376,8 +380,7 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
     // One launch packs both operands.
     let pack_launch = if recipe.packed == [false; 2] { 0.0 } else { costs.pack_launch };
     let unhidden = bytes / gpu.memory(costs.unhidden_memory);
-    let clearing = if kernel.pipeline.clipped { costs.clear_stage * f64::from(kernel.pipeline.stages) } else { 0.0 };
-    let start = costs.launch_start + multicast_start + multicast_both + clearing;
+    let start = costs.launch_start + multicast_start + multicast_both;
     start + prologue + time + unhidden + split_k_reduction + pack_launch + packing(0) + packing(1)
 }
 
@@ -404,7 +407,7 @@ mod tests {
             ([1024, 1024, 1024], "hopper_bf16_64x128x64_consumers1_stages8_ccc_swapped"),
             ([2048, 2048, 2048], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
             ([8192, 8192, 8192], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
-            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_clusterk2_ccc_swapped"),
+            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_ccc_swapped"),
             ([16, 4096, 4096], "hopper_bf16_64x16x64_consumers1_stages12_clusterk2_ccc_swapped"),
         ] {
             assert_eq!(chosen(Type::BF16, sizes, true, (9, 0)), expected, "{sizes:?}");

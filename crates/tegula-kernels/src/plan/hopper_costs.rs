@@ -22,76 +22,76 @@ fitted! {
     /// Costs of the `wgmma` pipelines, fitted by `benchmarks/cost/fit_plan.py`.
     HopperCosts {
         /// Microseconds of `wgmma` for one k-step of a tile, in the order of [`STEP_KNOTS`].
-        step_times: [f64; STEP_TIMES] = [0.111, 0.114, 0.127, 0.171, 0.244, 0.12, 0.135, 0.186, 0.259, 0.132, 0.133, 0.175, 0.244, 0.164, 0.202, 0.28, 0.402, 0.559, 0.192, 0.291, 0.444, 0.6, 0.189, 0.303, 0.495, 0.659, 0.286, 0.42, 0.516, 0.26, 0.435, 0.567, 0.302, 0.491, 0.633],
+        step_times: [f64; STEP_TIMES] = [0.11, 0.108, 0.108, 0.186, 0.231, 0.148, 0.153, 0.216, 0.332, 0.12, 0.151, 0.218, 0.308, 0.234, 0.233, 0.311, 0.457, 0.597, 0.241, 0.348, 0.523, 0.684, 0.218, 0.355, 0.539, 0.855, 0.371, 0.438, 0.655, 0.312, 0.497, 0.631, 0.388, 0.563, 0.729],
         /// Clocks of TMA per row of 128 bytes while both SMs of the TPC request rows: of rows
         /// aligned to 128, 64, 32 and 16 bytes.
-        tma_row: [f64; 4] = [1.39, 1.87, 2.48, 3.97],
+        tma_row: [f64; 4] = [1.76, 2.63, 3.22, 4.69],
         /// The fraction of these clocks while the other SM of the TPC is idle.
-        tma_unshared: f64 = 0.585,
+        tma_unshared: f64 = 0.624,
         /// Clocks of TMA per out-of-bounds row while all SMs request them: zero fill is not free.
-        tma_zero_fill: f64 = 5.8,
+        tma_zero_fill: f64 = 9.68,
         /// The divisor of the bytes that an SM reads from the L2 cache. The quotient is the
         /// microseconds by which these reads slow down `wgmma` while all SMs read.
-        l2_contention: f64 = 2.74e5,
+        l2_contention: f64 = 4.76e5,
         /// Microseconds from a TMA request to its arrival, under load.
-        load_latency: f64 = 0.9,
-        /// Microseconds to zero the rest of a stage of clipped copies.
-        clear_stage: f64 = 0.06,
+        load_latency: f64 = 0.857,
         /// Microseconds until the first TMA request.
-        launch_start: f64 = 1.02,
+        launch_start: f64 = 0.711,
         /// Microseconds per tile until its first k-step.
-        tile_start: f64 = 0.252,
+        tile_start: f64 = 0.281,
         /// Duration of the pipeline's prologue, in k-steps.
-        prologue: f64 = 3.87,
+        prologue: f64 = 3.15,
         /// Microseconds that multicast clusters add at the start.
-        multicast_start: f64 = 0.613,
+        multicast_start: f64 = 0.786,
         /// Microseconds that multicast clusters add per tile.
-        multicast_tile: f64 = 0.0563,
+        multicast_tile: f64 = 0.0467,
         /// Microseconds added where both operands are multicast.
         multicast_both: f64 = 0.16,
         /// Microseconds of the store of 128 accumulators per thread.
-        store: f64 = 0.785,
+        store: f64 = 0.646,
         /// The multiplier of this time where TMA cannot store C: for a row-major and a column-major
         /// C.
-        element_store: [f64; 2] = [2.66, 2.92],
+        element_store: [f64; 2] = [2.18, 3.22],
         /// Microseconds added per epilogue subtile beyond one for 64 columns.
-        store_subtile: f64 = 0.531,
+        store_subtile: f64 = 0.428,
         /// Microseconds of the DSMEM reduction of any tile.
-        dsmem_reduction: f64 = 0.311,
+        dsmem_reduction: f64 = 0.424,
         /// Microseconds that the DSMEM reduction adds for a tile of 128×256, in proportion to the
         /// area.
-        dsmem_reduction_area: f64 = 3.43,
+        dsmem_reduction_area: f64 = 4.32,
         /// Microseconds that the DSMEM reduction adds per doubling of the blocks beyond two.
-        dsmem_reduction_doubling: f64 = 0.228,
+        dsmem_reduction_doubling: f64 = 0.166,
         /// Microseconds of the stream-K fix-up of any tile.
-        fix_up: f64 = 3.77,
+        fix_up: f64 = 2.69,
         /// Microseconds that the fix-up adds for a tile of 128×256, in proportion to the area.
-        fix_up_area: f64 = 1.17,
+        fix_up_area: f64 = 1.51,
         /// The same for each further contributor to a tile.
-        fix_up_contributor: f64 = 2.38,
+        fix_up_contributor: f64 = 3.08,
         /// The fraction of the memory bandwidth at which bytes take the part of the memory time
         /// that is not hidden.
-        unhidden_memory: f64 = 2.86,
+        unhidden_memory: f64 = 6.49,
         /// The fraction of the memory bandwidth that bounds the time.
         memory: f64 = 1.03,
         /// Bytes per microsecond that the SMs of a TPC read from memory.
-        tpc_memory: f64 = 9.0e4,
+        tpc_memory: f64 = 9e4,
         /// The multiplier by which k-steps take longer under stream-K.
-        stream_k_step: f64 = 1.03,
+        stream_k_step: f64 = 1.18,
         /// Floating-point operations per microsecond at the power limit.
-        power_limited_flops: f64 = 9.17e8,
+        power_limited_flops: f64 = 2e9,
         /// Weight of shared memory reads beyond those of 256 columns in the power bound.
-        shared_read: f64 = 1.19,
+        shared_read: f64 = 0.843,
+        /// Floating-point operations that take as much energy as a byte read from the L2 cache.
+        l2_read_flops: f64 = 6.1,
         /// The multiplier of the step time where B is contiguous along k.
-        k_contiguous_b: f64 = 0.973,
+        k_contiguous_b: f64 = 0.919,
         /// Bytes per microsecond of packing, read and written: of row-major and of column-major
         /// operands.
-        pack: [f64; 2] = [3.56e6, 3.11e6],
+        pack: [f64; 2] = [3.94e6, 3.4e6],
         /// Microseconds of the packing launch.
-        pack_launch: f64 = 1.57,
+        pack_launch: f64 = 1.28,
         /// Microseconds of the launch of the split-K reduction.
-        reduction_launch: f64 = 1.7,
+        reduction_launch: f64 = 1.76,
         /// Bytes per microsecond of partial sums, written and read.
-        partial_sums: f64 = 4.19e6,
+        partial_sums: f64 = 2.64e6,
     }
 }
