@@ -26,8 +26,11 @@ def joined(paths):
         for row in run["rows"]:
             rows[tuple(row[key] for key in ("dtype", "layout", "batch", "m", "n", "k", "threads"))] = row
     whole = {"machine": runs[0]["machine"].split(",")[0]}
-    whole["peers"] = sorted({peer for run in runs if run["peer"] for peer in run["peer"].split(", ")})
-    whole["runs"] = [{key: run[key] for key in ("version", "seed", "command")} for run in runs]
+    # A file may be of several runs already.
+    names = [run["peers"] if "peers" in run else (run["peer"] or "").split(", ") for run in runs]
+    whole["peers"] = sorted({peer for some in names for peer in some if peer})
+    single = [one for run in runs for one in run.get("runs", [run])]
+    whole["runs"] = [{key: run[key] for key in ("version", "seed", "command")} for run in single]
     whole["rows"] = list(rows.values())
     return whole
 
