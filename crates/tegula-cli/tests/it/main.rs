@@ -12,7 +12,7 @@ mod output;
 mod terminal;
 mod tune;
 
-/// Whether the long tests run too (`TEGULA_FULL=1`).
+/// Whether the full run is requested (`TEGULA_FULL=1`).
 fn full() -> bool {
     std::env::var("TEGULA_FULL").is_ok_and(|full| full == "1")
 }

@@ -407,7 +407,7 @@ mod tests {
             ([1024, 1024, 1024], "hopper_bf16_64x128x64_consumers1_stages8_ccc_swapped"),
             ([2048, 2048, 2048], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
             ([8192, 8192, 8192], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
-            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_ccc_swapped"),
+            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_clusterk2_ccc_swapped"),
             ([16, 4096, 4096], "hopper_bf16_64x16x64_consumers1_stages12_clusterk2_ccc_swapped"),
         ] {
             assert_eq!(chosen(Type::BF16, sizes, true, (9, 0)), expected, "{sizes:?}");

@@ -22,7 +22,7 @@ fitted! {
     /// Costs of the `wgmma` pipelines, fitted by `benchmarks/cost/fit_plan.py`.
     HopperCosts {
         /// Microseconds of `wgmma` for one k-step of a tile, in the order of [`STEP_KNOTS`].
-        step_times: [f64; STEP_TIMES] = [0.11, 0.108, 0.108, 0.186, 0.231, 0.148, 0.153, 0.216, 0.332, 0.12, 0.151, 0.218, 0.308, 0.234, 0.233, 0.311, 0.457, 0.597, 0.241, 0.348, 0.523, 0.684, 0.218, 0.355, 0.539, 0.855, 0.371, 0.438, 0.655, 0.312, 0.497, 0.631, 0.388, 0.563, 0.729],
+        step_times: [f64; STEP_TIMES] = [0.11, 0.108, 0.114, 0.186, 0.231, 0.148, 0.153, 0.216, 0.332, 0.12, 0.151, 0.218, 0.308, 0.234, 0.233, 0.311, 0.457, 0.597, 0.241, 0.348, 0.523, 0.684, 0.218, 0.355, 0.539, 0.855, 0.371, 0.438, 0.655, 0.312, 0.497, 0.631, 0.388, 0.563, 0.729],
         /// Clocks of TMA per row of 128 bytes while both SMs of the TPC request rows: of rows
         /// aligned to 128, 64, 32 and 16 bytes.
         tma_row: [f64; 4] = [1.76, 2.63, 3.22, 4.69],
