@@ -281,11 +281,13 @@ fn tuned(gpu: &tegula::cuda::DeviceInfo) -> Tuned {
     let found = path.as_ref().map(|path| cache::read(path, &key));
     let file = path.map(|path| path.to_string_lossy().into_owned());
     match found {
-        None => Tuned { file, entries: 0, trouble: None },
-        Some(Ok(found)) => Tuned { file, entries: found.len(), trouble: None },
+        None => Tuned { file, entries: 0, calibrated: false, trouble: None },
+        Some(Ok(found)) => {
+            Tuned { file, entries: found.len(), calibrated: found.calibrated().is_some(), trouble: None }
+        }
         Some(Err(why)) => {
             let trouble = file.as_ref().map(|file| format!("{file} {why}"));
-            Tuned { file, entries: 0, trouble }
+            Tuned { file, entries: 0, calibrated: false, trouble }
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod args;
 mod bench;
+mod calibrate;
 mod check;
 mod check_file;
 mod check_target;

@@ -10,6 +10,7 @@ use tegula_files::ReportFile;
 use tegula_kernels::plan::TunedEntry;
 
 use crate::args::{DeviceChoice, ProductCase, TuneArgs};
+use crate::calibrate;
 use crate::doctor;
 use crate::failure::{Failure, Result};
 use crate::output::Table;
@@ -20,6 +21,9 @@ use crate::shapes::Shape;
 /// The command.
 pub fn run(args: &TuneArgs, progress: &ProgressDisplay) -> Result<()> {
     args.check()?;
+    if args.calibrate {
+        return calibrate(args, progress);
+    }
     let all = args.products.of(&args.shapes()?);
     let json = args.json.as_deref().map(ReportFile::new).transpose()?;
     let device = open(args.device)?;
@@ -57,6 +61,18 @@ pub fn run(args: &TuneArgs, progress: &ProgressDisplay) -> Result<()> {
         progress.line(format_args!("the fastest kernels are saved in {}", cache.path().display()));
     }
     report.failure().map_or(Ok(()), |why| Err(Failure::new(why)))
+}
+
+/// Measures and keeps the properties of the GPU.
+fn calibrate(args: &TuneArgs, progress: &ProgressDisplay) -> Result<()> {
+    let device = open(args.device)?;
+    let cache = if args.dry_run { None } else { Some(open_cache(&device, progress)?) };
+    let calibrated = calibrate::measure(args, &device, progress)?;
+    if let Some(cache) = &cache {
+        cache.keep_calibrated(calibrated).map_err(not_written)?;
+        progress.line(format_args!("these properties are saved in {}", cache.path().display()));
+    }
+    Ok(())
 }
 
 /// Opens the GPU. Other devices have no kernels to tune.

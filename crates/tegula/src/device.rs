@@ -193,7 +193,8 @@ impl Device {
         self.label().into_owned()
     }
 
-    /// The capabilities that plans depend on.
+    /// The capabilities that plans depend on. Those of a GPU are as measured by
+    /// `tegula tune --calibrate`, else as its driver reports them.
     pub fn caps(&self) -> Caps {
         match &self.0 {
             Backend::Cpu => Caps::Cpu,
@@ -254,14 +255,16 @@ pub(crate) fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
         Memory::Host(_) => None,
     }
 }
-/// The properties of a GPU that plans depend on. Where the driver does not report the bandwidth of
-/// memory, it is that of an H100.
+/// The properties of a GPU that plans depend on: measured, if it was calibrated.
 #[cfg(feature = "cuda")]
 fn description(info: &crate::cuda::DeviceInfo) -> GpuDescription {
-    let memory_bandwidth = match info.memory_bandwidth {
-        0 => GpuDescription::H100.memory_bandwidth,
-        known => known,
-    };
-    let &crate::cuda::DeviceInfo { compute, multiprocessors, l2_bytes, .. } = info;
-    GpuDescription { compute, multiprocessors, memory_bandwidth, l2_bytes }
+    let reported = reported_description(info);
+    crate::cache::tuned(info).calibrated().map_or(reported, |measured| measured.apply(reported))
+}
+
+/// The same by the properties that the driver reports.
+#[cfg(feature = "cuda")]
+pub(crate) fn reported_description(info: &crate::cuda::DeviceInfo) -> GpuDescription {
+    let &crate::cuda::DeviceInfo { compute, multiprocessors, memory_bandwidth, l2_bytes, clock_khz, .. } = info;
+    GpuDescription::of(compute, multiprocessors, memory_bandwidth, l2_bytes, clock_khz / 1000)
 }

@@ -15,6 +15,7 @@ Examples:
   tegula tune --shapes model.txt --layout nn,nt     the shapes of a model
   tegula tune --random 200 --all --dry-run          evaluate the cost model
   tegula tune --m 4096 --all --json t.json          time every kernel
+  tegula tune --calibrate                           measure the GPU
 
 Later products, in any program that uses the library, use the tuned entry for their type, shape and \
 layout, else the cost model's choice. Entries are cached for the GPU, driver and version of Tegula \
@@ -33,6 +34,13 @@ candidates, timed, chosen, chosen_tflops, chosen_us, winner (the fastest), winne
 ratio, glances and error; glances are the first timings of all timed kernels, each with kernel and \
 us. Times are microseconds per call; missing values are null. The file and the cache are replaced \
 atomically after each row.
+
+The cost model needs the bandwidth of memory, the clock under load and the power limit of the GPU. By \
+default they follow from what its driver reports. --calibrate measures them: it times kernels that one of them \
+limits, and takes the properties that predict these times best. Later programs use them, as tuned entries. Its object of --json \
+has machine, driver, version, seconds, reported and measured (each memory_bandwidth in MB/s, clock in MHz and \
+power_limited_gflops), reported_error and measured_error (mean errors of predicted times, as fractions), and rows with dtype, m, n, k, \
+kernel and us.
 
 Environment: TEGULA_CACHE_DIR is the cache directory, in place of $XDG_CACHE_HOME/tegula or ~/.cache/tegula. Exit code 1 also where a \
 row could not be measured.";
@@ -66,6 +74,10 @@ pub struct TuneArgs {
     /// Time every kernel, for as long as it takes
     #[arg(long, conflicts_with_all = ["candidates", "time"])]
     pub all: bool,
+    /// Measure the memory bandwidth, clock and power limit of the GPU for the cost model
+    #[arg(long, conflicts_with_all = ["m", "n", "k", "batch", "shapes", "random", "candidates", "time", "all", "dtype",
+        "layout", "accuracy", "seed"])]
+    pub calibrate: bool,
     /// Do not write the cache
     #[arg(long)]
     pub dry_run: bool,

@@ -95,6 +95,8 @@ pub struct Tuned {
     pub file: Option<String>,
     #[serde(rename = "winners")]
     pub entries: usize,
+    /// Whether the GPU was calibrated.
+    pub calibrated: bool,
     /// The reason why the cache is not used.
     pub trouble: Option<String>,
 }
@@ -102,9 +104,10 @@ pub struct Tuned {
 impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.file, self.entries) {
-            (Some(file), 1..) => write!(f, "{} in {file}", tuned_entries(self.entries)),
-            _ => f.write_str("no tuned entries: the cost model chooses kernels"),
+            (Some(file), 1..) => write!(f, "{} in {file}", tuned_entries(self.entries))?,
+            _ => f.write_str("no tuned entries: the cost model chooses kernels")?,
         }
+        f.write_str(if self.calibrated { ", calibrated for this GPU" } else { "" })
     }
 }
 
@@ -252,7 +255,7 @@ mod tests {
             memory_bytes: 139 << 30,
             cuda: (12, 8),
             usable: true,
-            tuned: Tuned { file: Some("/t/h200.json".into()), entries: 2, trouble: None },
+            tuned: Tuned { file: Some("/t/h200.json".into()), entries: 2, calibrated: true, trouble: None },
         };
         let advice = Some("do this".into());
         Doctor {
@@ -302,7 +305,7 @@ cpu      A Processor, 8 cores, 1 thread for this process (limited by OMP_NUM_THR
 memory   1.5 of 2.0 GiB available
 driver   NVIDIA 570.1 for CUDA 12.8
 cuda:0   NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139.0 GiB, driver for CUDA 12.8
-         2 tuned entries in /t/h200.json
+         2 tuned entries in /t/h200.json, calibrated for this GPU
 cache    /c (by HOME), writable, 2 files, 1.0 MiB
 
 ready: products run on cuda:0 (NVIDIA H200)
@@ -327,7 +330,7 @@ ready: products run on cuda:0 (NVIDIA H200)
     fn unusable_tuning_cache_is_reported() {
         let mut doctor = doctor();
         let trouble = Some("/t/h200.json is corrupt: EOF".into());
-        doctor.gpus[0].tuned = Tuned { file: Some("/t/h200.json".into()), entries: 0, trouble };
+        doctor.gpus[0].tuned = Tuned { file: Some("/t/h200.json".into()), entries: 0, calibrated: false, trouble };
         let mut out = Vec::new();
         print(&mut out, &doctor).unwrap();
         let said = "         no tuned entries: the cost model chooses kernels\n         → /t/h200.json is corrupt: EOF: run tegula tune again\n";

@@ -1,6 +1,7 @@
 //! Reports of commands, as text and with `--json` as one object.
 
 pub mod bench;
+pub mod calibration;
 pub mod check;
 pub mod devices;
 pub mod doctor;

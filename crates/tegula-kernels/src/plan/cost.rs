@@ -80,7 +80,7 @@ pub(super) struct Measured {
 
 /// The predicted microseconds of a product by a recipe, with a row-major C.
 pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Measured, gpu: &GpuDescription) -> f64 {
-    let kernel = recipe.kernel;
+    let (kernel, clock_scale) = (recipe.kernel, gpu.clock_scale());
     let Blocking { block: [bm, bn, bk], blocks, .. } = kernel.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
     let work_tiles = tiles as f64 * problem.batches as f64;
@@ -90,9 +90,11 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
     let filled = [(problem.m, bm), (problem.n, bn)]
         .map(|(extent, tile)| extent as f64 / (extent.div_ceil(tile as usize).max(1) as f64 * f64::from(tile)));
     let edge = 1.0 + measured.edge * (1.0 - 2.0 * filled[0].min(filled[1])).max(0.0).sqrt();
-    let math_time = edge * layout_slowdown(&kernel) * work / (RATE * relative_rate(problem.ty, measured.instruction));
-    let copies = measured.copies * copies(&kernel, problem.ty);
-    let store = store(&kernel, problem.ty);
+    let rate = RATE * relative_rate(problem.ty, measured.instruction) / clock_scale;
+    let math_time = edge * layout_slowdown(&kernel) * work / rate;
+    let copies = clock_scale * measured.copies * copies(&kernel, problem.ty);
+    let store = clock_scale * store(&kernel, problem.ty);
+    let fixed = clock_scale * measured.fixed;
     let (resident, multiprocessors) = (f64::from(blocks), f64::from(gpu.multiprocessors));
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
@@ -108,7 +110,7 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
     };
     // The time of all waves of `blocks` blocks with `k_steps` k-steps each.
     let waves = |blocks: f64, k_steps: f64| {
-        let wave = |each: f64| step_time(each) * k_steps + measured.fixed + each * store;
+        let wave = |each: f64| step_time(each) * k_steps + fixed + each * store;
         let full = (blocks / (resident * multiprocessors)).floor();
         let remaining = blocks - full * resident * multiprocessors;
         let last = if remaining > 0.0 { wave((remaining / multiprocessors).ceil()) } else { 0.0 };
@@ -130,7 +132,7 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
             let whole = (work_tiles / workers).floor();
             let split_tiles = work_tiles - whole * workers;
             let shared_steps = (split_tiles * k_steps / workers).ceil();
-            let epilogues = (whole + 2.0) * (measured.fixed + each * store);
+            let epilogues = (whole + 2.0) * (fixed + each * store);
             let time = (whole * k_steps + shared_steps) * step_time(each) * STREAM_K_STEP + epilogues;
             (
                 time,

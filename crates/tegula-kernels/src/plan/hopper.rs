@@ -52,8 +52,6 @@ const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
 /// are multiplied faster than their copies arrive; with more stages they were not faster.
 const MAX_STAGES: u32 = 12;
 const MAX_CLIPPED_STAGES: u32 = 10;
-/// Clocks per microsecond.
-const CLOCK: f64 = 1755.0;
 /// The exponent of the norm that approximates the maximum of `wgmma` and TMA times.
 const STEP_NORM: i32 = 6;
 /// The exponent of the norm that approximates the maximum of the compute and power bounds.
@@ -263,7 +261,7 @@ struct OperandTraffic {
 }
 
 impl OperandTraffic {
-    fn of(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperCosts) -> Self {
+    fn of(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperCosts, gpu: &GpuDescription) -> Self {
         let kernel = &recipe.kernel;
         let (tile, [cluster_m, cluster_n]) = (kernel.pipeline.tile, kernel.pipeline.cluster);
         let extents = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
@@ -282,9 +280,9 @@ impl OperandTraffic {
                 true => f64::from(kernel.pipeline.clipped_lines(i, extents[i])),
                 false => (tile / line).ceil() * line,
             };
-            all.tma += share * in_bounds * row / CLOCK;
+            all.tma += share * in_bounds * row / gpu.clocks();
             all.bytes += share * extent / count * (TMA_ROW_ELEMENTS * problem.ty.size()) as f64;
-            all.zero_fill += share * (copied - in_bounds) * costs.tma_zero_fill / CLOCK;
+            all.zero_fill += share * (copied - in_bounds) * costs.tma_zero_fill / gpu.clocks();
         }
         all
     }
@@ -292,7 +290,7 @@ impl OperandTraffic {
 
 /// The predicted microseconds of a product.
 pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperCosts, gpu: &GpuDescription) -> f64 {
-    let multiprocessors = gpu.multiprocessors;
+    let (multiprocessors, clock_scale) = (gpu.multiprocessors, gpu.clock_scale());
     let kernel = recipe.kernel;
     let Pipeline { tile: [rows, cols, depth], cluster_k, .. } = kernel.pipeline;
     let area = f64::from(rows * cols) / (128.0 * 256.0);
@@ -324,10 +322,11 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
         if is_multicast.contains(&true) { [costs.multicast_start, costs.multicast_tile] } else { [0.0; 2] };
     let multicast_both = if is_multicast == [true; 2] { costs.multicast_both } else { 0.0 };
     let accumulators = f64::from(kernel.pipeline.accumulators()) / 128.0;
-    let tile_time = costs.tile_start + multicast_tile + accumulators / f64::from(cluster_k) * store + dsmem_reduction;
+    let tile_time = clock_scale
+        * (costs.tile_start + multicast_tile + accumulators / f64::from(cluster_k) * store + dsmem_reduction);
     let k_steps = ((k / f64::from(depth)).ceil() / f64::from(splits * cluster_k)).ceil().max(1.0);
-    let traffic = OperandTraffic::of(problem, recipe, costs);
-    let wgmma_time = step_time(costs, &kernel.pipeline);
+    let traffic = OperandTraffic::of(problem, recipe, costs, gpu);
+    let wgmma_time = clock_scale * step_time(costs, &kernel.pipeline);
     let wgmma_time = if kernel.orders[1] == Order2d::ColMajor { costs.k_contiguous_b * wgmma_time } else { wgmma_time };
     let [tiles_m, tiles_n] = tiles(problem, kernel.pipeline, recipe.swapped).map(|tiles| tiles as f64);
     let work_tiles = tiles_m * tiles_n * batches * f64::from(splits);
@@ -343,7 +342,8 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
         // The SMs of a TPC share TMA and loads from memory.
         let [tma, blocks_of_tpc] =
             if busy > 0.5 { [traffic.tma, 2.0] } else { [traffic.tma * costs.tma_unshared, 1.0] };
-        let wgmma = wgmma_time + traffic.bytes / costs.l2_contention * busy * busy + traffic.zero_fill * busy;
+        let contention = clock_scale * traffic.bytes / costs.l2_contention;
+        let wgmma = wgmma_time + contention * busy * busy + traffic.zero_fill * busy;
         let memory = bytes_per_step / (gpu.memory(costs.memory) / blocks).min(costs.tpc_memory / blocks_of_tpc);
         let step_time = [wgmma, tma, memory, latency].map(|time| time.powi(STEP_NORM)).iter().sum::<f64>();
         (k_steps * step_time.powf(1.0 / f64::from(STEP_NORM)) + tile_time, costs.prologue * wgmma_time.min(tma))
@@ -363,7 +363,7 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
     };
     let prologue = if waves > 0.0 { full.1 } else { last.1 };
     let read = |cols: f64| 1.0 / 64.0 + 1.0 / cols;
-    let power = costs.power_limited_flops / (1.0 + costs.shared_read * (read(f64::from(cols)) / read(256.0) - 1.0));
+    let power = gpu.power_limited_flops() / (1.0 + costs.shared_read * (read(f64::from(cols)) / read(256.0) - 1.0));
     // The energy of reads from the L2 cache, in the floating-point operations that take as much.
     let read_flops = costs.l2_read_flops * traffic.bytes * work_tiles * f64::from(cluster_k) * k_steps;
     let flops = 2.0 * extents[0] * k * extents[1] * batches;

@@ -76,8 +76,6 @@ fitted! {
         tpc_memory: f64 = 9e4,
         /// The multiplier by which k-steps take longer under stream-K.
         stream_k_step: f64 = 1.18,
-        /// Floating-point operations per microsecond at the power limit.
-        power_limited_flops: f64 = 2e9,
         /// Weight of shared memory reads beyond those of 256 columns in the power bound.
         shared_read: f64 = 0.843,
         /// Floating-point operations that take as much energy as a byte read from the L2 cache.

@@ -1,6 +1,7 @@
 //! The plan of a product: the choice of a recipe, its cost models and its launches. A pure function
 //! of plain data, without I/O or calls to a device.
 
+pub mod calibration;
 pub(crate) mod candidates;
 mod choose;
 mod cost;
@@ -38,4 +39,4 @@ pub use memo::choose_cached;
 pub use order::{Addition, Lanes, Order};
 pub use problem::{OperandLayout, Problem};
 pub use recipe::{RecipeOf, Split, SplitReduction};
-pub use tuned::{TunedEntry, TuningKey, TuningTable, TuningTableError, UNTUNED};
+pub use tuned::{Calibrated, TunedEntry, TuningKey, TuningTable, TuningTableError, UNTUNED};

@@ -222,7 +222,8 @@ pub(super) fn vector_time(
     let work = costs.element[class] + costs.multiply_add[class] * f64::from(kernel.rows);
     // Each block copies its rows of A to shared memory.
     let staged = costs.stage * f64::from(kernel.rows) * steps_of_k;
-    let instructions = blocks * (elements * work + staged) / LANES;
+    let lanes = LANES * gpu.clocks();
+    let instructions = blocks * (elements * work + staged) / lanes;
     let bounds = [memory, loads, instructions];
     let time = bounds.map(|time| time.powi(VECTOR_NORM)).iter().sum::<f64>().powf(1.0 / f64::from(VECTOR_NORM));
     let waves = (blocks / resident).ceil();
@@ -235,12 +236,12 @@ pub(super) fn vector_time(
         }
     };
     // Partial sums of a block's threads along k.
-    let fold = costs.fold * f64::from(kernel.threads_k.ilog2() * kernel.rows * kernel.cols) * threads / LANES;
+    let fold = costs.fold * f64::from(kernel.threads_k.ilog2() * kernel.rows * kernel.cols) * threads / lanes;
     costs.start + costs.wave * waves + fold * blocks + time + reduction
 }
 
-/// Lanes of an SM times clocks per microsecond, in units of an instruction's cost.
-const LANES: f64 = 128.0 * 1755.0;
+/// Lanes of an SM, in units of an instruction's cost.
+const LANES: f64 = 128.0;
 /// The most threads of an SM.
 const MAX_THREADS: f64 = 2048.0;
 /// The exponent of the norm that approximates the maximum.

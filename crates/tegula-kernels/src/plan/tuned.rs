@@ -1,5 +1,5 @@
 //! The tuning table: the fastest recipes measured by `tegula tune`, which take precedence over the
-//! cost model.
+//! cost model, and the description of the GPU that `tegula tune --calibrate` measured.
 //!
 //! The table is data and text; `cache` of the `tegula` crate reads and writes files. An entry is
 //! the name of a [legal] recipe; an unknown or illegal one is ignored. The epilogue is not part of
@@ -19,7 +19,7 @@ use tinyjson::JsonValue;
 use crate::name_fields::upgrade_legacy_name;
 
 use super::choose::{Plan, choose};
-use super::device::Caps;
+use super::device::{Caps, GpuDescription};
 use super::legal::legal;
 use super::legalize::Recipe;
 use super::problem::{OperandLayout, Problem};
@@ -71,16 +71,65 @@ pub struct TunedEntry {
     pub microseconds: f64,
 }
 
-/// Tuned entries by problem.
+/// Tuned entries by problem, and the properties of the GPU if they were measured.
 #[derive(Clone, Debug)]
 pub struct TuningTable {
     entries: FxHashMap<Problem, TunedEntry>,
+    calibrated: Option<Calibrated>,
     /// A number unique to this content of the table, for the cache of plans; 0 for the empty table.
     id: u64,
 }
 
+/// The properties of a GPU that [calibration](super::calibration) measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibrated {
+    /// As [`GpuDescription::memory_bandwidth`].
+    pub memory_bandwidth: u32,
+    /// As [`GpuDescription::clock`].
+    pub clock: u32,
+    /// As [`GpuDescription::power_limited_gflops`].
+    pub power_limited_gflops: u32,
+}
+
+impl Calibrated {
+    /// The measured properties of a description.
+    pub fn of(gpu: &GpuDescription) -> Self {
+        let &GpuDescription { memory_bandwidth, clock, power_limited_gflops, .. } = gpu;
+        Calibrated { memory_bandwidth, clock, power_limited_gflops }
+    }
+
+    /// The description with these properties.
+    #[must_use]
+    pub fn apply(&self, gpu: GpuDescription) -> GpuDescription {
+        let Calibrated { memory_bandwidth, clock, power_limited_gflops } = *self;
+        GpuDescription { memory_bandwidth, clock, power_limited_gflops, ..gpu }
+    }
+
+    fn read(object: Object<'_>) -> Result<Self, String> {
+        object.has_fields(3)?;
+        let positive = |name: &str| match u32::try_from(object.integer(name)?) {
+            Ok(value) if value > 0 => Ok(value),
+            _ => Err(format!("{name:?} is not a positive 32-bit integer")),
+        };
+        Ok(Calibrated {
+            memory_bandwidth: positive("memory_bandwidth")?,
+            clock: positive("clock")?,
+            power_limited_gflops: positive("power_limited_gflops")?,
+        })
+    }
+
+    fn text(&self) -> String {
+        let Calibrated { memory_bandwidth, clock, power_limited_gflops } = self;
+        format!(
+            "{{\"memory_bandwidth\": {memory_bandwidth}, \"clock\": {clock}, \
+             \"power_limited_gflops\": {power_limited_gflops}}}"
+        )
+    }
+}
+
 /// The empty table: the cost model decides.
-pub static UNTUNED: TuningTable = TuningTable { entries: FxHashMap::with_hasher(FxBuildHasher), id: 0 };
+pub static UNTUNED: TuningTable =
+    TuningTable { entries: FxHashMap::with_hasher(FxBuildHasher), calibrated: None, id: 0 };
 
 impl Default for TuningTable {
     fn default() -> Self {
@@ -105,8 +154,13 @@ impl TuningTable {
         if found != *key {
             return Err(TuningTableError::Stale(found));
         }
-        file.has_fields(2).map_err(corrupt)?;
         let mut table = TuningTable::default();
+        if file.has("calibrated") {
+            file.has_fields(3).map_err(corrupt)?;
+            table.calibrated = Some(file.object("calibrated").and_then(Calibrated::read).map_err(corrupt)?);
+        } else {
+            file.has_fields(2).map_err(corrupt)?;
+        }
         for (index, row) in file.array("winners").map_err(corrupt)?.iter().enumerate() {
             let row = Row::parse(Object(row)).and_then(Row::read);
             let (problem, entry) = row.map_err(|why| corrupt(format!("entry {}: {why}", index + 1)))?;
@@ -120,7 +174,19 @@ impl TuningTable {
         let mut entries: Vec<Row> = self.entries.iter().map(|(problem, entry)| Row::of(problem, entry)).collect();
         entries.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
         let rows: Vec<String> = entries.iter().map(Row::text).collect();
-        format!("{{\n\"key\": {},\n\"winners\": [\n{}\n]\n}}\n", key_text(key), rows.join(",\n"))
+        let calibrated =
+            self.calibrated.map_or(String::new(), |measured| format!("\"calibrated\": {},\n", measured.text()));
+        format!("{{\n\"key\": {},\n{calibrated}\"winners\": [\n{}\n]\n}}\n", key_text(key), rows.join(",\n"))
+    }
+
+    /// The measured properties of the GPU, if it was calibrated.
+    pub fn calibrated(&self) -> Option<Calibrated> {
+        self.calibrated
+    }
+
+    /// Sets the measured properties of the GPU.
+    pub fn set_calibrated(&mut self, calibrated: Calibrated) {
+        self.calibrated = Some(calibrated);
     }
 
     /// Inserts or replaces the entry of a problem.
@@ -197,6 +263,10 @@ impl<'j> Object<'j> {
     fn get<T: tinyjson::InnerAsRef>(&self, name: &str) -> Result<&'j T, String> {
         let field = self.0.get::<HashMap<String, JsonValue>>().and_then(|fields| fields.get(name));
         field.and_then(JsonValue::get).ok_or_else(|| format!("{name:?} is missing or has another type"))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.get::<HashMap<String, JsonValue>>().is_some_and(|fields| fields.contains_key(name))
     }
 
     fn object(&self, name: &str) -> Result<Object<'j>, String> {
@@ -353,7 +423,6 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::GpuDescription;
 
     const CAPS: Caps = Caps::Gpu(GpuDescription::H200);
 
@@ -401,6 +470,23 @@ mod tests {
         assert_eq!((read.len(), &read.entries), (101, &tuned.entries));
         assert!(tuned.text(&key()).contains("[\"row16\", \"col\", \"row\"]"), "{}", two().text(&key()));
         assert!(TuningTable::parse(&TuningTable::default().text(&key()), &key()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn tuning_table_keeps_the_calibrated_properties() {
+        let measured = Calibrated { memory_bandwidth: 2_100_000, clock: 1600, power_limited_gflops: 700_000 };
+        let mut tuned = two();
+        tuned.set_calibrated(measured);
+        let text = tuned.text(&key());
+        let read = TuningTable::parse(&text, &key()).unwrap();
+        assert_eq!((read.calibrated(), read.len(), read.text(&key())), (Some(measured), 2, text.clone()));
+        let described = measured.apply(GpuDescription::H100);
+        assert_eq!((Calibrated::of(&described), described.l2_bytes), (measured, GpuDescription::H100.l2_bytes));
+        assert_eq!(TuningTable::parse(&two().text(&key()), &key()).unwrap().calibrated(), None);
+        for (from, to) in [("1600", "0"), ("1600", "-1"), ("1600", "5e9"), ("\"clock\"", "\"c\""), ("1600", "\"x\"")] {
+            let why = TuningTable::parse(&text.replace(from, to), &key()).unwrap_err();
+            assert!(matches!(why, TuningTableError::Corrupt(_)), "{why}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use tegula_kernels::plan::{Problem, TunedEntry, TuningKey, TuningTable, TuningTableError};
+use tegula_kernels::plan::{Calibrated, Problem, TunedEntry, TuningKey, TuningTable, TuningTableError};
 
 use super::{VARIABLE, file, read};
 
@@ -93,10 +93,22 @@ impl TuningCache {
     /// # Errors
     /// [`TuningCacheError`]; the file is unchanged then.
     pub fn keep(&self, problem: Problem, entry: TunedEntry) -> Result<(), TuningCacheError> {
+        self.update(|table| table.insert(problem, entry))
+    }
+
+    /// Sets the measured properties of the GPU in the file.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep).
+    pub fn keep_calibrated(&self, calibrated: Calibrated) -> Result<(), TuningCacheError> {
+        self.update(|table| table.set_calibrated(calibrated))
+    }
+
+    fn update(&self, change: impl FnOnce(&mut TuningTable)) -> Result<(), TuningCacheError> {
         let _locked = self.lock()?;
         // Entries of a stale or corrupt file are dropped.
         let mut all = self.entries()?.unwrap_or_default();
-        all.insert(problem, entry);
+        change(&mut all);
         // The lock makes this temporary file ours; one that an ended program left is overwritten.
         let (path, mut temporary) = self.open_beside("new")?;
         let text = all.text(&self.key);
@@ -190,6 +202,19 @@ mod tests {
         assert_eq!((warning, kept(&path)), (None, vec![1, 2, 3]));
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains("\"d\"") && !text.contains("\"a\""), "{text}");
+    }
+
+    #[test]
+    fn calibrated_properties_and_entries_are_kept_together() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("winners.json");
+        let (cache, _) = TuningCache::at(path.clone(), key()).unwrap();
+        let measured = Calibrated { memory_bandwidth: 2_000_000, clock: 1700, power_limited_gflops: 900_000 };
+        cache.keep(problem(1), entry("a")).unwrap();
+        cache.keep_calibrated(measured).unwrap();
+        cache.keep(problem(2), entry("b")).unwrap();
+        let read = read(&path, &key()).unwrap();
+        assert_eq!((read.calibrated(), kept(&path)), (Some(measured), vec![1, 2]));
     }
 
     #[test]

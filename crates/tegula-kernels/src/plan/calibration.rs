@@ -1,0 +1,236 @@
+//! Calibration: the description of a GPU by which the cost models predict the times measured on it.
+//!
+//! Three properties are found: the bandwidth of memory, the clock of the SMs under load, and the
+//! power limit. The times are those of products that one of them decides, by kernels of all
+//! families. A pattern search ([Hooke and Jeeves, 1961](https://doi.org/10.1145/321062.321069))
+//! minimizes the mean error of the predictions. The error of a time is bounded, so that a
+//! kernel that the models do not describe has little weight.
+
+use tegula_core::element::{Accuracy, Type};
+use tegula_ir::Order2d;
+
+use super::device::GpuDescription;
+use super::legalize::{Candidate, Recipe};
+use super::problem::{OperandLayout, Problem};
+use crate::registry::GemmKernel;
+
+/// Products to time, in the order of their use: B contiguous along k (as the weights of a model) or
+/// along n, and m, n, k.
+///
+/// Of few rows, memory decides; of 512 to 4096 rows, the clock; of more, the power limit.
+const PRODUCTS: [(Type, bool, [usize; 3]); 16] = [
+    (Type::BF16, true, [8, 16384, 8192]),
+    (Type::BF16, true, [1024, 1024, 1024]),
+    (Type::BF16, true, [8192, 8192, 8192]),
+    (Type::F32, false, [1, 16384, 8192]),
+    (Type::F32, false, [2048, 2048, 2048]),
+    (Type::BF16, false, [4, 8192, 16384]),
+    (Type::BF16, true, [512, 4096, 4096]),
+    (Type::BF16, false, [4096, 8192, 8192]),
+    (Type::BF16, true, [64, 14336, 4096]),
+    (Type::F32, false, [1024, 1024, 1024]),
+    (Type::BF16, false, [2048, 2048, 2048]),
+    (Type::BF16, true, [8192, 4096, 14336]),
+    (Type::BF16, true, [32, 28672, 8192]),
+    (Type::F64, false, [1024, 1024, 1024]),
+    (Type::BF16, false, [768, 3072, 1536]),
+    (Type::F32, false, [512, 4096, 4096]),
+];
+/// The kernels of each family that are timed for a product: those predicted to be the fastest.
+const KERNELS: usize = 2;
+/// Families with a predicted time beyond this factor of the fastest are not timed.
+const SLOW: f64 = 4.0;
+/// The bound of the error of a time, as a natural logarithm.
+const MAX_ERROR: f64 = 0.3;
+/// The first and the last step of the search, as factors.
+const STEPS: [f64; 2] = [1.25, 1.002];
+/// The factor by which a property may differ from that of the start.
+const MAX_FACTOR: f64 = 16.0;
+/// The fewest times that a description is fitted to.
+const MIN_TIMES: usize = 6;
+
+/// A measured time.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredTime {
+    /// The problem.
+    pub problem: Problem,
+    /// The recipe.
+    pub recipe: Recipe,
+    /// Microseconds of a call.
+    pub microseconds: f64,
+}
+
+/// The result of a calibration.
+#[derive(Clone, Copy, Debug)]
+pub struct Calibration {
+    /// The description that predicts the times best.
+    pub description: GpuDescription,
+    /// The mean error of the predictions by the start, and by the description, as a factor minus 1.
+    pub errors: [f64; 2],
+}
+
+/// The problems to time.
+pub fn problems() -> impl Iterator<Item = Problem> {
+    PRODUCTS.into_iter().map(|(ty, along_k, [m, n, k])| {
+        let b = if along_k { Order2d::ColMajor } else { Order2d::RowMajor };
+        let layouts = [Order2d::RowMajor, b, Order2d::RowMajor].map(|order| OperandLayout::new(order, true));
+        Problem { ty, accuracy: Accuracy::Full, m, n, k, batches: 1, layouts }
+    })
+}
+
+/// The recipes to time for a problem: of each family that may be the fastest, the best predicted.
+pub fn recipes(problem: &Problem, gpu: &GpuDescription) -> Vec<Recipe> {
+    let time = |candidate: &Candidate| candidate.microseconds.unwrap_or(f64::INFINITY);
+    let mut all = GemmKernel::candidates(problem, gpu);
+    all.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    let slowest = all.first().map_or(0.0, |fastest| SLOW * time(fastest));
+    let mut chosen: Vec<Recipe> = Vec::new();
+    for candidate in all.iter().filter(|candidate| time(candidate) <= slowest) {
+        let Candidate { recipe, .. } = candidate;
+        let of_family = chosen.iter().filter(|one| is_same_family(&one.kernel, &recipe.kernel)).count();
+        if of_family < KERNELS && time(candidate).is_finite() {
+            chosen.push(*recipe);
+        }
+    }
+    chosen
+}
+
+fn is_same_family(a: &GemmKernel, b: &GemmKernel) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+/// The description that predicts the times best, or `None` for too few times.
+pub fn calibrate(start: GpuDescription, times: &[MeasuredTime]) -> Option<Calibration> {
+    if times.len() < MIN_TIMES {
+        return None;
+    }
+    let error = |[memory, clock, power]: [f64; 3]| mean_error(&scaled(start, [memory, clock, power]), times);
+    let mut factors = [1.0; 3];
+    let before = error(factors);
+    let (mut best, mut step) = (before, STEPS[0]);
+    while step > STEPS[1] {
+        let mut improved = false;
+        for property in 0..factors.len() {
+            for change in [step, 1.0 / step] {
+                let mut changed = factors;
+                changed[property] = (changed[property] * change).clamp(1.0 / MAX_FACTOR, MAX_FACTOR);
+                let changed_error = error(changed);
+                // A property that decides none of the times stays as it is.
+                if changed_error < best {
+                    (factors, best, improved) = (changed, changed_error, true);
+                }
+            }
+        }
+        if !improved {
+            step = step.sqrt();
+        }
+    }
+    Some(Calibration { description: scaled(start, factors), errors: [before.exp() - 1.0, best.exp() - 1.0] })
+}
+
+/// The description with its bandwidth, clock and power times these factors.
+fn scaled(start: GpuDescription, [memory, clock, power]: [f64; 3]) -> GpuDescription {
+    // The conversion saturates.
+    let scaled = |value: u32, factor: f64| ((f64::from(value) * factor).round() as u32).max(1);
+    GpuDescription {
+        memory_bandwidth: scaled(start.memory_bandwidth, memory),
+        clock: scaled(start.clock, clock),
+        power_limited_gflops: scaled(start.power_limited_gflops, power),
+        ..start
+    }
+}
+
+/// The mean error of the predicted times, as a natural logarithm. Candidates are predicted once for
+/// consecutive times of a problem.
+fn mean_error(gpu: &GpuDescription, times: &[MeasuredTime]) -> f64 {
+    let mut sum = 0.0;
+    for of_problem in times.chunk_by(|a, b| a.problem == b.problem) {
+        let candidates = GemmKernel::candidates(&of_problem[0].problem, gpu);
+        for time in of_problem {
+            let found = candidates.iter().find(|candidate| candidate.recipe == time.recipe);
+            let predicted = found.and_then(|candidate| candidate.microseconds);
+            let error = predicted.map_or(MAX_ERROR, |predicted| (predicted / time.microseconds).ln().abs());
+            sum += error.min(MAX_ERROR);
+        }
+    }
+    sum / times.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The times that the cost models predict for a GPU, each off by up to 6 %.
+    fn predicted_times(of: &GpuDescription, start: &GpuDescription) -> Vec<MeasuredTime> {
+        let mut times = Vec::new();
+        for problem in problems() {
+            let candidates = GemmKernel::candidates(&problem, of);
+            for recipe in recipes(&problem, start) {
+                let found = candidates.iter().find(|candidate| candidate.recipe == recipe).unwrap();
+                let noise = 0.94 + 0.02 * (times.len() * 5 % 7) as f64;
+                times.push(MeasuredTime { problem, recipe, microseconds: found.microseconds.unwrap() * noise });
+            }
+        }
+        times
+    }
+
+    #[test]
+    fn calibration_finds_bandwidth_clock_and_power() {
+        let start = GpuDescription::of((9, 0), 114, 2_000_000, 50 << 20, 1755);
+        assert_eq!(start.clock, 1555);
+        for [memory, clock, power] in [[1.0; 3], [0.8, 1.1, 1.0], [1.3, 0.7, 0.2], [0.9, 1.0, 0.3]] {
+            let expected = scaled(start, [memory, clock, power]);
+            let times = predicted_times(&expected, &start);
+            let Calibration { description, errors: [before, after] } = calibrate(start, &times).unwrap();
+            let near = |found: u32, expected: u32, tolerance: f64| {
+                let ratio = f64::from(found) / f64::from(expected);
+                assert!((ratio - 1.0).abs() < tolerance, "{description:?}, expected {expected}");
+            };
+            near(description.memory_bandwidth, expected.memory_bandwidth, 0.06);
+            near(description.clock, expected.clock, 0.06);
+            // Without a limit by power, none below that of the start.
+            match power < 1.0 {
+                true => near(description.power_limited_gflops, expected.power_limited_gflops, 0.08),
+                false => assert!(description.power_limited_gflops > start.power_limited_gflops / 2),
+            }
+            assert!(after <= before && after < 0.06, "{before} and {after}");
+            assert_eq!((description.multiprocessors, description.l2_bytes), (114, 50 << 20));
+        }
+    }
+
+    #[test]
+    fn calibration_of_one_wrong_time_is_nearly_the_same() {
+        let start = GpuDescription::H200;
+        let mut times = predicted_times(&start, &start);
+        times[0].microseconds *= 50.0;
+        let found = calibrate(start, &times).unwrap().description;
+        assert!((f64::from(found.clock) / f64::from(start.clock) - 1.0).abs() < 0.06, "{found:?}");
+        assert!(
+            (f64::from(found.memory_bandwidth) / f64::from(start.memory_bandwidth) - 1.0).abs() < 0.06,
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn calibration_needs_some_times() {
+        let times = predicted_times(&GpuDescription::H200, &GpuDescription::H200);
+        assert!(calibrate(GpuDescription::H200, &times[..MIN_TIMES - 1]).is_none());
+        assert!(calibrate(GpuDescription::H200, &[]).is_none());
+    }
+
+    #[test]
+    fn timed_recipes_are_of_all_families_that_may_be_the_fastest() {
+        let names = |ty, m, gpu: &GpuDescription| -> Vec<String> {
+            let problem = problems().find(|problem| problem.ty == ty && problem.m == m).unwrap();
+            recipes(&problem, gpu).iter().map(Recipe::name).collect()
+        };
+        let decoding = names(Type::BF16, 8, &GpuDescription::H200);
+        assert!(decoding.iter().any(|name| name.starts_with("hopper_")), "{decoding:?}");
+        assert!(decoding.len() > KERNELS, "{decoding:?}");
+        let older = GpuDescription { compute: (8, 0), ..GpuDescription::H200 };
+        for problem in problems() {
+            assert!(!recipes(&problem, &older).is_empty(), "{problem:?}");
+        }
+        assert!(names(Type::F32, 2048, &older).iter().all(|name| name.starts_with("register_")));
+    }
+}
