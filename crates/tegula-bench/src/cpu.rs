@@ -165,7 +165,7 @@ pub fn measure<T: Element>(
     let mut prepared = obedient;
     let mut candidates: Vec<_> =
         prepared.iter_mut().map(|product| HostTimer::new(|| product.run(), settings, &discarded, true)).collect();
-    let search = search_peers(&mut ours, &mut candidates, rank_interleaved, 1, false, settings.seconds)?;
+    let search = search_peers(&mut ours, &mut candidates, rank_interleaved, 1, |_| false, settings.seconds)?;
     drop(candidates);
     let peer = match (search.fastest(), search.call_times().1) {
         (Some(fastest), Some(time)) => {

@@ -365,15 +365,18 @@ struct PeerSearch {
 }
 
 /// Ranks the candidates by `rank` and times the fastest one interleaved with Tegula.
+///
+/// `power_limited`: whether calls of this many seconds may reach the power limit.
 fn search_peers<P: Timed>(
     ours: &mut dyn Timed,
     candidates: &mut [P],
     rank: fn(&mut [P], SamplingPlan) -> Ranking,
     sets: usize,
-    power_limited: bool,
+    power_limited: impl Fn(f64) -> bool,
     seconds: f64,
 ) -> Result<PeerSearch> {
-    let sampling = SamplingPlan::new(estimate_call_time(ours)?, sets, power_limited);
+    let call = estimate_call_time(ours)?;
+    let sampling = SamplingPlan::new(call, sets, power_limited(call));
     let ranking = rank(candidates, sampling);
     let peer = ranking.first().map(|&(best, _)| &mut candidates[best] as &mut dyn Timed);
     let times = interleave(ours, peer, sampling, seconds)?;
