@@ -25,8 +25,9 @@ const QUICK: [(&str, &str); 9] = [
     ),
 ];
 
-const FULL: [(&str, &str); 5] = [
+const FULL: [(&str, &str); 6] = [
     ("memory", "xtask memory"),
+    ("hand-off", "xtask loom"),
     ("sanitizers", "xtask sanitize"),
     ("aarch64", "xtask aarch64"),
     ("packages", "publish --workspace --dry-run"),

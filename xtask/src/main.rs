@@ -9,6 +9,7 @@ mod fuzz;
 mod json;
 mod layers;
 mod library;
+mod loom;
 mod memory;
 mod platforms;
 mod results;
@@ -31,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   platforms         checks the crates for other platforms
   aarch64           runs CPU tests and a product of files under QEMU
   memory            runs CPU tests under Miri and Valgrind
+  loom              checks all interleavings of the hand-off between CPU threads
   sanitize          runs CPU tests under the address and the thread sanitizer
   words             checks names, phrases and line lengths against docs/glossary.md
   cuda FOLDER       writes a check of kernels in CUDA C++ for nvcc and a GPU";
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         ["platforms"] => platforms::run(),
         ["aarch64"] => aarch64::run(),
         ["memory"] => memory::run(),
+        ["loom"] => loom::run(),
         ["sanitize"] => sanitize::run(),
         ["words"] => words::run(),
         ["cuda", folder] => library::cuda(folder),

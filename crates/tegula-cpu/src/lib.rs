@@ -13,7 +13,7 @@
 //! - `small`: small products, straight to the micro-kernels;
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
-//! - `thread_pool`: `parallel_phases`, its workers;
+//! - `thread_pool`: `parallel_phases`, its workers; `hand_off`: the slot of a worker;
 //! - `epilogue`: bias and activation;
 //! - `probe`: whether the CPU runs at full speed.
 //!
@@ -39,6 +39,9 @@ mod compiled;
 mod elements;
 mod epilogue;
 mod grid;
+mod hand_off;
+#[cfg(all(test, tegula_loom))]
+mod hand_off_model;
 mod host_gemm;
 mod isa;
 mod macro_kernel;
@@ -51,6 +54,7 @@ mod portable;
 mod probe;
 mod scratch;
 mod small;
+mod sync;
 mod thread_pool;
 mod unpacked;
 #[cfg(target_arch = "x86_64")]

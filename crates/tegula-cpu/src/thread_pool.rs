@@ -15,13 +15,15 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::{null_mut, without_provenance_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread::{self, Builder, Thread};
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use tegula_core::threads;
+
+use super::hand_off::{self, HandOff, Pending};
 
 /// Time that a worker spins before it parks.
 const SPIN_TIME: Duration = Duration::from_micros(200);
@@ -140,7 +142,7 @@ struct Job<'a> {
     /// Recruits that need no waking, or have been woken.
     woken: AtomicUsize,
     /// Recruits that may still run the job.
-    pending: AtomicUsize,
+    pending: Pending,
 }
 
 impl<'a> Job<'a> {
@@ -162,7 +164,7 @@ impl<'a> Job<'a> {
             recruits: [0; MAX_WORKERS],
             recruit_count: threads - 1,
             woken: AtomicUsize::new(0),
-            pending: AtomicUsize::new(0),
+            pending: Pending(AtomicUsize::new(0)),
         }
     }
 
@@ -209,7 +211,7 @@ impl<'a> Job<'a> {
                 self.recruit_count += 1;
             }
         }
-        self.pending = AtomicUsize::new(self.recruit_count);
+        self.pending = Pending(AtomicUsize::new(self.recruit_count));
         active
     }
 
@@ -217,10 +219,16 @@ impl<'a> Job<'a> {
     fn publish(&self, active: Active) -> JobGuard<'_, 'a> {
         let guard = JobGuard { job: self, _active: active };
         for (i, worker) in self.recruits().enumerate() {
-            worker.publish(self, i + 1);
+            worker.slot.publish(self.address(), i + 1);
         }
+        hand_off::published();
         self.wake();
         guard
+    }
+
+    /// The address that is published.
+    fn address(&self) -> *mut () {
+        std::ptr::from_ref(self).cast_mut().cast()
     }
 
     fn recruits(&self) -> impl Iterator<Item = &'static Worker> {
@@ -232,7 +240,7 @@ impl<'a> Job<'a> {
         let mut count = 0;
         while count < FAN_OUT && self.woken.load(Ordering::Relaxed) < self.recruit_count {
             let next = self.woken.fetch_add(1, Ordering::Relaxed);
-            count += usize::from(self.recruits().nth(next).is_some_and(Worker::unpark));
+            count += usize::from(self.recruits().nth(next).is_some_and(|worker| worker.slot.unpark()));
         }
     }
 
@@ -307,9 +315,9 @@ struct JobGuard<'a, 'b> {
 
 impl Drop for JobGuard<'_, '_> {
     fn drop(&mut self) {
-        let withdrawn = self.job.recruits().filter(|worker| worker.withdraw(self.job)).count();
-        self.job.pending.fetch_sub(withdrawn, Ordering::Relaxed);
-        spin_until(|| self.job.pending.load(Ordering::Acquire) == 0);
+        let withdrawn = self.job.recruits().filter(|worker| worker.slot.withdraw(self.job.address())).count();
+        self.job.pending.withdraw(withdrawn);
+        spin_until(|| self.job.pending.is_over());
     }
 }
 
@@ -324,16 +332,9 @@ fn spin_until(condition: impl Fn() -> bool) {
 }
 
 /// A worker thread: what others tell it. Threads start when the first job needs them.
-#[repr(align(128))]
 struct Worker {
-    /// The job to run: null for none, [`reserved`], or [`taken`].
-    job: AtomicPtr<Job<'static>>,
-    /// Its worker number in that job.
-    number: AtomicUsize,
-    /// Whether it is parked, or about to park.
-    parked: AtomicBool,
+    slot: HandOff,
     state: AtomicU8,
-    thread: OnceLock<Thread>,
 }
 
 /// States of a worker.
@@ -343,33 +344,19 @@ const STARTED: u8 = 1;
 const REFUSED: u8 = 2;
 
 static WORKERS: [Worker; MAX_WORKERS] = [const {
-    Worker {
+    let slot = HandOff {
         job: AtomicPtr::new(null_mut()),
         number: AtomicUsize::new(0),
         parked: AtomicBool::new(false),
-        state: AtomicU8::new(NOT_STARTED),
         thread: OnceLock::new(),
-    }
+    };
+    Worker { slot, state: AtomicU8::new(NOT_STARTED) }
 }; MAX_WORKERS];
-
-/// The mark of a worker to which a job will be published.
-fn reserved() -> *mut Job<'static> {
-    without_provenance_mut(1)
-}
-
-/// The mark of a worker that runs a job.
-fn taken() -> *mut Job<'static> {
-    without_provenance_mut(2)
-}
 
 impl Worker {
     /// Reserves the worker, if it is free, for a job. Starts its thread at first.
     fn reserve(&'static self, index: usize) -> bool {
-        let state = self.state.load(Ordering::Relaxed);
-        if state == REFUSED || !self.job.load(Ordering::Relaxed).is_null() {
-            return false;
-        }
-        if self.job.compare_exchange(null_mut(), reserved(), Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self.state.load(Ordering::Relaxed) == REFUSED || !self.slot.reserve() {
             return false;
         }
         // The state changes only while the worker is reserved.
@@ -377,80 +364,47 @@ impl Worker {
             let started = threads::spawn(Builder::new().name(format!("tegula-{index}")), || self.run());
             self.state.store(if started { STARTED } else { REFUSED }, Ordering::Relaxed);
             if !started {
-                self.job.store(null_mut(), Ordering::Release);
+                self.slot.release();
                 return false;
             }
         }
         true
     }
 
-    /// Publishes a job to the reserved worker.
-    fn publish(&self, job: &Job<'_>, number: usize) {
-        self.number.store(number, Ordering::Relaxed);
-        // Only the lifetime changes: the worker does not touch the job after the drop of
-        // `JobGuard`.
-        let job = std::ptr::from_ref(job).cast_mut().cast();
-        // In one order with `parked`: either this thread sees that the worker parks, or that sees
-        // the job.
-        self.job.store(job, Ordering::SeqCst);
-    }
-
-    /// Withdraws a job that the worker has not taken.
-    fn withdraw(&self, job: &Job<'_>) -> bool {
-        let job = std::ptr::from_ref(job).cast_mut().cast();
-        self.job.compare_exchange(job, null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    }
-
-    /// Wakes the worker, if it is parked.
-    fn unpark(&self) -> bool {
-        let parked = self.parked.load(Ordering::SeqCst);
-        if let Some(thread) = self.thread.get().filter(|_| parked) {
-            thread.unpark();
-        }
-        parked
-    }
-
     /// The loop of the thread.
     fn run(&self) {
-        _ = self.thread.set(thread::current());
+        _ = self.slot.thread.set(thread::current());
         loop {
-            let job = self.wait_for_job();
-            if self.job.compare_exchange(job, taken(), Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                // SAFETY: the job was published here, and `JobGuard` waits for workers that have
-                // taken it.
-                let job = unsafe { &*job };
-                job.help(self.number.load(Ordering::Relaxed));
+            let address = self.wait_for_job();
+            if let Some(number) = self.slot.take(address) {
+                // SAFETY: the address is that of a job, published by its caller. Only the lifetime
+                // changes: `JobGuard` waits for workers that have taken the job.
+                let job = unsafe { &*address.cast::<Job<'static>>() };
+                job.help(number);
                 // Before the caller is released, which may publish its next job.
-                self.job.store(null_mut(), Ordering::Release);
-                job.pending.fetch_sub(1, Ordering::Release);
+                self.slot.release();
+                job.pending.arrive();
             }
         }
     }
 
-    /// Waits until a job is published.
-    fn wait_for_job(&self) -> *mut Job<'static> {
-        let published = || {
-            let job = self.job.load(Ordering::SeqCst);
-            (!job.is_null() && job != reserved()).then_some(job)
-        };
+    /// Waits until a job is published, and returns its address.
+    fn wait_for_job(&self) -> *mut () {
         let start = Instant::now();
         loop {
             for _ in 0..SPINS {
-                if let Some(job) = published() {
+                if let Some(job) = self.slot.job() {
                     return job;
                 }
                 std::hint::spin_loop();
             }
             if start.elapsed() > SPIN_TIME {
-                self.parked.store(true, Ordering::SeqCst);
-                if published().is_none() {
-                    thread::park();
-                }
-                self.parked.store(false, Ordering::SeqCst);
+                self.slot.park();
             }
         }
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -613,8 +567,8 @@ mod tests {
         for _ in 0..5 {
             check_phases(TEST_WORKERS + 1, [20; 4]);
             thread::sleep(Duration::from_millis(20));
-            let parked = |worker: &&Worker| worker.parked.load(Ordering::SeqCst);
-            if WORKERS.iter().filter(|worker| worker.thread.get().is_some()).all(|worker| parked(&worker)) {
+            let parked = |worker: &&Worker| worker.slot.parked.load(Ordering::SeqCst);
+            if WORKERS.iter().filter(|worker| worker.slot.thread.get().is_some()).all(|worker| parked(&worker)) {
                 return;
             }
         }

@@ -1,0 +1,121 @@
+//! The hand-off of jobs to a worker thread: a slot that holds one job at a time.
+//!
+//! A caller *reserves* a free worker, *publishes* a job to it, and *withdraws* the job if the
+//! worker has not *taken* it. A worker *releases* its slot when it has run the job. The caller
+//! keeps the job alive until each worker has either not taken it, or counted down [`Pending`].
+//!
+//! Independent of jobs and of the policy by which workers spin. The file is compiled a second time
+//! with the types of loom, whose tests try all interleavings (`hand_off_model`).
+
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::OnceLock;
+
+use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Thread, fence, park};
+
+/// The slot of a worker.
+#[repr(align(128))]
+pub struct HandOff {
+    /// The job to run: null for none, [`reserved`], or [`taken`].
+    pub job: AtomicPtr<()>,
+    /// The worker's number in that job.
+    pub number: AtomicUsize,
+    /// Whether the worker is parked, or about to park.
+    pub parked: AtomicBool,
+    pub thread: OnceLock<Thread>,
+}
+
+/// The mark of a worker to which a job will be published.
+fn reserved() -> *mut () {
+    without_provenance_mut(1)
+}
+
+/// The mark of a worker that runs a job.
+fn taken() -> *mut () {
+    without_provenance_mut(2)
+}
+
+/// Orders the jobs that this thread has published before its next look at parked workers.
+pub fn published() {
+    fence(Ordering::SeqCst);
+}
+
+/// For callers.
+impl HandOff {
+    /// Reserves the worker, if it is free.
+    pub fn reserve(&self) -> bool {
+        self.job.load(Ordering::Relaxed).is_null()
+            && self.job.compare_exchange(null_mut(), reserved(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Publishes a job to the reserved worker. [`published`] comes before [`unpark`](Self::unpark).
+    pub fn publish(&self, job: *mut (), number: usize) {
+        self.number.store(number, Ordering::Relaxed);
+        self.job.store(job, Ordering::Release);
+    }
+
+    /// Withdraws a job that the worker has not taken.
+    pub fn withdraw(&self, job: *mut ()) -> bool {
+        self.job.compare_exchange(job, null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Wakes the worker, if it is parked.
+    pub fn unpark(&self) -> bool {
+        let parked = self.parked.load(Ordering::Relaxed);
+        if let Some(thread) = self.thread.get().filter(|_| parked) {
+            thread.unpark();
+        }
+        parked
+    }
+}
+
+/// For the worker.
+impl HandOff {
+    /// The published job, if any.
+    pub fn job(&self) -> Option<*mut ()> {
+        let job = self.job.load(Ordering::Relaxed);
+        (!job.is_null() && job != reserved()).then_some(job)
+    }
+
+    /// Parks, unless a job is published.
+    pub fn park(&self) {
+        self.parked.store(true, Ordering::Relaxed);
+        // With the fence of `published`: either the caller sees that this thread parks, or this
+        // thread sees the job.
+        fence(Ordering::SeqCst);
+        if self.job().is_none() {
+            park();
+        }
+        self.parked.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes a job, and returns the worker's number in it. `None` if it has been withdrawn.
+    pub fn take(&self, job: *mut ()) -> Option<usize> {
+        self.job.compare_exchange(job, taken(), Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(self.number.load(Ordering::Relaxed))
+    }
+
+    /// Frees the slot: of a worker that has run its job, or of a reserved one that cannot run.
+    pub fn release(&self) {
+        self.job.store(null_mut(), Ordering::Release);
+    }
+}
+
+/// The number of workers that may still run a job.
+pub struct Pending(pub AtomicUsize);
+
+impl Pending {
+    /// A worker no longer uses the job.
+    pub fn arrive(&self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    /// The job has been withdrawn from this number of workers.
+    pub fn withdraw(&self, workers: usize) {
+        self.0.fetch_sub(workers, Ordering::Relaxed);
+    }
+
+    /// Whether no worker uses the job.
+    pub fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
