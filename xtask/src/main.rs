@@ -32,7 +32,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   platforms         checks the crates for other platforms
   aarch64           runs CPU tests and a product of files under QEMU
   memory            runs CPU tests under Miri and Valgrind
-  loom              checks all interleavings of the hand-off between CPU threads
+  loom              checks interleavings of the hand-off between CPU threads
   sanitize          runs CPU tests under the address and the thread sanitizer
   words             checks names, phrases and line lengths against docs/glossary.md
   cuda FOLDER       writes a check of kernels in CUDA C++ for nvcc and a GPU";

@@ -1,29 +1,17 @@
 //! Measurements on a GPU, by events.
 
 use tegula::cuda::Gpu;
-use tegula::element::{Element, Type};
+use tegula::element::Element;
 use tegula::epilogue::EpilogueOperands;
 use tegula::error::Result;
 use tegula::tune::graph_timer::GraphTimer;
-use tegula::tune::interleave::rank_candidates;
+use tegula::tune::interleave::{may_be_power_limited, rank_candidates};
 use tegula::tune::operand_sets::{OperandSets, sets_beyond_cache};
 use tegula::{Device, Gemm};
 
 use super::accuracy::SampledRows;
 use super::{BenchReport, DEFAULT_PLAN, Inputs, Measurement, Peer, PeerKind, PeerMeasurement, Settings, search_peers};
 use crate::cublaslt::Candidates;
-
-/// Operations per call from which a GPU may reach its power limit: 2048³ multiply-adds.
-const POWER_LIMITED_FLOPS: f64 = 2.0 * 2048.0 * 2048.0 * 2048.0;
-
-/// Operations per second from which a GPU may reach its power limit, however short the calls. In
-/// bf16, 512×896×4864 at 364 TFLOP/s takes 700 W on an H200.
-fn power_limited_rate(ty: Type) -> f64 {
-    match ty.size() {
-        size @ 1..=2 => 500e12 / size as f64,
-        _ => 25e12,
-    }
-}
 
 /// Measures a case on a GPU against the candidates of cublasLt.
 pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, peer: &Peer) -> Result<BenchReport> {
@@ -73,8 +61,7 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
             PeerKind::Default => vec![default()],
             _ => (0..candidates.len()).map(timer).collect(),
         };
-        let power_limited =
-            |call: f64| case.flops() >= POWER_LIMITED_FLOPS || case.flops() / call >= power_limited_rate(T::TYPE);
+        let power_limited = |call| may_be_power_limited(T::TYPE, case.flops(), call);
         let search = search_peers(&mut ours, &mut timers, rank_candidates, sets, power_limited, settings.seconds)?;
         let peer = match (search.fastest(), search.call_times().1) {
             (Some(fastest), Some(time)) => Some(PeerMeasurement {

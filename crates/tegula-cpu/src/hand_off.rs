@@ -2,10 +2,10 @@
 //!
 //! A caller *reserves* a free worker, *publishes* a job to it, and *withdraws* the job if the
 //! worker has not *taken* it. A worker *releases* its slot when it has run the job. The caller
-//! keeps the job alive until each worker has either not taken it, or counted down [`Pending`].
+//! keeps the job alive until it has withdrawn it, or the worker has decremented [`Pending`].
 //!
-//! Independent of jobs and of the policy by which workers spin. The file is compiled a second time
-//! with the types of loom, whose tests try all interleavings (`hand_off_model`).
+//! Independent of jobs and of the time that workers spin. `hand_off_model` compiles this file a
+//! second time, with loom's types, and tests it.
 
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::OnceLock;
@@ -13,7 +13,6 @@ use std::sync::OnceLock;
 use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Thread, fence, park};
 
 /// The slot of a worker.
-#[repr(align(128))]
 pub struct HandOff {
     /// The job to run: null for none, [`reserved`], or [`taken`].
     pub job: AtomicPtr<()>,
@@ -21,6 +20,7 @@ pub struct HandOff {
     pub number: AtomicUsize,
     /// Whether the worker is parked, or about to park.
     pub parked: AtomicBool,
+    /// The worker's thread, once it runs.
     pub thread: OnceLock<Thread>,
 }
 
@@ -34,7 +34,7 @@ fn taken() -> *mut () {
     without_provenance_mut(2)
 }
 
-/// Orders the jobs that this thread has published before its next look at parked workers.
+/// A fence between publishing jobs and reading which workers are parked.
 pub fn published() {
     fence(Ordering::SeqCst);
 }
@@ -58,7 +58,7 @@ impl HandOff {
         self.job.compare_exchange(job, null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Wakes the worker, if it is parked.
+    /// Wakes the worker, if it is parked, and returns whether it was.
     pub fn unpark(&self) -> bool {
         let parked = self.parked.load(Ordering::Relaxed);
         if let Some(thread) = self.thread.get().filter(|_| parked) {

@@ -1,4 +1,5 @@
-//! A model of the hand-off: loom tries all interleavings of callers and a worker.
+//! A model of the hand-off: loom tries the interleavings of callers and a worker, up to three
+//! preemptions.
 //!
 //! `cargo xtask loom` runs it, with `--cfg tegula_loom`.
 
@@ -135,11 +136,11 @@ fn no_wake_up_is_lost() {
 }
 
 #[test]
-fn worker_runs_or_returns_each_job_of_a_caller() {
+fn each_job_is_run_or_withdrawn() {
     check(1, 2);
 }
 
 #[test]
-fn worker_has_one_caller_at_a_time() {
+fn concurrent_callers_never_share_a_slot() {
     check(2, 1);
 }

@@ -212,6 +212,7 @@ impl<'a> Job<'a> {
             }
         }
         self.pending = Pending(AtomicUsize::new(self.recruit_count));
+        self.woken = AtomicUsize::new(self.recruit_count);
         active
     }
 
@@ -222,6 +223,8 @@ impl<'a> Job<'a> {
             worker.slot.publish(self.address(), i + 1);
         }
         hand_off::published();
+        // Recruits may be woken once all are published: one that is woken earlier parks again.
+        self.woken.store(0, Ordering::Release);
         self.wake();
         guard
     }
@@ -238,7 +241,7 @@ impl<'a> Job<'a> {
     /// Wakes some of the parked recruits; those wake others.
     fn wake(&self) {
         let mut count = 0;
-        while count < FAN_OUT && self.woken.load(Ordering::Relaxed) < self.recruit_count {
+        while count < FAN_OUT && self.woken.load(Ordering::Acquire) < self.recruit_count {
             let next = self.woken.fetch_add(1, Ordering::Relaxed);
             count += usize::from(self.recruits().nth(next).is_some_and(|worker| worker.slot.unpark()));
         }
@@ -331,7 +334,9 @@ fn spin_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// A worker thread: what others tell it. Threads start when the first job needs them.
+/// A worker thread: its slot, and whether it has started. Threads start at the first job that needs
+/// them.
+#[repr(align(128))]
 struct Worker {
     slot: HandOff,
     state: AtomicU8,

@@ -102,7 +102,8 @@ impl Device {
 
     /// Uses this tuning table instead of the [tuning cache](crate::cache).
     ///
-    /// With an empty table (`TuningTable::default()`) the cost model chooses every kernel. Another
+    /// With an empty table (`TuningTable::default()`) the cost model chooses every kernel, by the
+    /// properties that the driver reports. Another
     /// kernel may add in another order, so results can differ in their last bits. Ends
     /// [`autotune`](Self::autotune).
     #[must_use]
@@ -193,15 +194,19 @@ impl Device {
         self.label().into_owned()
     }
 
-    /// The capabilities that plans depend on. Those of a GPU are as measured by
-    /// `tegula tune --calibrate`, else as its driver reports them.
+    /// The capabilities that plans depend on. Those of a GPU are as its tuning table has them
+    /// (`tegula tune --calibrate`), else as its driver reports them.
     pub fn caps(&self) -> Caps {
         match &self.0 {
             Backend::Cpu => Caps::Cpu,
             #[cfg(feature = "interp")]
             Backend::Interp => Caps::Interp,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(gpu) => Caps::Gpu(description(gpu.info())),
+            Backend::Cuda(gpu) => {
+                let reported = reported_description(gpu.info());
+                let measured = self.with_tuned(TuningTable::calibrated);
+                Caps::Gpu(measured.map_or(reported, |measured| measured.apply(reported)))
+            }
         }
     }
 
@@ -255,14 +260,7 @@ pub(crate) fn gpu_of<T>(memory: &Memory<'_, T>) -> Option<usize> {
         Memory::Host(_) => None,
     }
 }
-/// The properties of a GPU that plans depend on: measured, if it was calibrated.
-#[cfg(feature = "cuda")]
-fn description(info: &crate::cuda::DeviceInfo) -> GpuDescription {
-    let reported = reported_description(info);
-    crate::cache::tuned(info).calibrated().map_or(reported, |measured| measured.apply(reported))
-}
-
-/// The same by the properties that the driver reports.
+/// The properties of a GPU that plans depend on, as its driver reports them.
 #[cfg(feature = "cuda")]
 pub(crate) fn reported_description(info: &crate::cuda::DeviceInfo) -> GpuDescription {
     let &crate::cuda::DeviceInfo { compute, multiprocessors, memory_bandwidth, l2_bytes, clock_khz, .. } = info;

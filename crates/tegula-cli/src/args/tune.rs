@@ -36,14 +36,15 @@ us. Times are microseconds per call; missing values are null. The file and the c
 atomically after each row.
 
 The cost model needs the bandwidth of memory, the clock under load and the power limit of the GPU. By \
-default they follow from what its driver reports. --calibrate measures them: it times kernels that one of them \
-limits, and takes the properties that predict these times best. Later programs use them, as tuned entries. Its object of --json \
+default they follow from what its driver reports. --calibrate measures them in about 15 seconds. It times kernels that are \
+limited by bandwidth, clock or power, and saves the values that predict these times best. Later programs use them, like tuned \
+entries. All GPUs of the same name and driver share them: calibrate again after a change of the power limit. Its object of --json \
 has machine, driver, version, seconds, reported and measured (each memory_bandwidth in MB/s, clock in MHz and \
 power_limited_gflops), reported_error and measured_error (mean errors of predicted times, as fractions), and rows with dtype, m, n, k, \
 kernel and us.
 
 Environment: TEGULA_CACHE_DIR is the cache directory, in place of $XDG_CACHE_HOME/tegula or ~/.cache/tegula. Exit code 1 also where a \
-row could not be measured.";
+row could not be measured (not with --calibrate).";
 
 #[derive(Debug, Args)]
 pub struct TuneArgs {

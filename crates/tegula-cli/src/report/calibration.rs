@@ -55,12 +55,13 @@ impl Report {
         let line = |name: &str, old: f64, new: f64, unit: &str| format!("{name:<28} {old:>10.0} {new:>10.0} {unit}\n");
         let gigabytes = |properties: &Properties| f64::from(properties.memory_bandwidth) / 1e3;
         let tflops = |properties: &Properties| f64::from(properties.power_limited_gflops) / 1e3;
-        let mut text = format!("{machine}{driver}; Tegula {version}\n{:<28} {:>10} {:>10}\n", "", "before", "measured");
+        let mut text =
+            format!("{machine}{driver}; Tegula {version}\n{:<28} {:>10} {:>10}\n", "", "reported", "measured");
         text += &line("memory bandwidth", gigabytes(reported), gigabytes(measured), "GB/s");
         text += &line("SM clock under load", f64::from(reported.clock), f64::from(measured.clock), "MHz");
         text += &line("16-bit power limit", tflops(reported), tflops(measured), "TFLOP/s");
         text += &line("mean error of predictions", 100.0 * reported_error, 100.0 * measured_error, "%");
-        text += &format!("{} kernels in {seconds:.0} s", rows.len());
+        text += &format!("{} times in {seconds:.0} s", rows.len());
         text
     }
 }
@@ -93,12 +94,12 @@ mod tests {
     fn calibration_table_has_both_descriptions() {
         let expected = "\
 NVIDIA H100 PCIe, driver 580.159; Tegula 1.0.0
-                                 before   measured
+                               reported   measured
 memory bandwidth                   2039       1950 GB/s
 SM clock under load                1555       1500 MHz
 16-bit power limit                 2000        610 TFLOP/s
 mean error of predictions            21          6 %
-1 kernels in 31 s";
+1 times in 31 s";
         assert_eq!(report().text(), expected);
     }
 

@@ -1,10 +1,9 @@
 //! Calibration: the description of a GPU by which the cost models predict the times measured on it.
 //!
-//! Three properties are found: the bandwidth of memory, the clock of the SMs under load, and the
-//! power limit. The times are those of products that one of them decides, by kernels of all
-//! families. A pattern search ([Hooke and Jeeves, 1961](https://doi.org/10.1145/321062.321069))
-//! minimizes the mean error of the predictions. The error of a time is bounded, so that a
-//! kernel that the models do not describe has little weight.
+//! A calibration fits three properties to measured times: the bandwidth of memory, the clock of the
+//! SMs under load, and the power limit. Each timed product is limited by one of them. A coordinate
+//! search on a logarithmic scale minimizes the mean error of the predicted times. The error of one
+//! time is bounded, since the models do not describe every kernel well.
 
 use tegula_core::element::{Accuracy, Type};
 use tegula_ir::Order2d;
@@ -17,7 +16,8 @@ use crate::registry::GemmKernel;
 /// Products to time, in the order of their use: B contiguous along k (as the weights of a model) or
 /// along n, and m, n, k.
 ///
-/// Of few rows, memory decides; of 512 to 4096 rows, the clock; of more, the power limit.
+/// Few rows are limited by the bandwidth of memory, middle sizes by the clock, and large products
+/// by the power limit.
 const PRODUCTS: [(Type, bool, [usize; 3]); 16] = [
     (Type::BF16, true, [8, 16384, 8192]),
     (Type::BF16, true, [1024, 1024, 1024]),
@@ -42,9 +42,11 @@ const KERNELS: usize = 2;
 const SLOW: f64 = 4.0;
 /// The bound of the error of a time, as a natural logarithm.
 const MAX_ERROR: f64 = 0.3;
-/// The first and the last step of the search, as factors.
+/// The bound in a first search: far from the properties of the GPU, all errors exceed the other.
+const LOOSE_MAX_ERROR: f64 = 3.0;
+/// The first step of the search as a factor, and the step at which it ends.
 const STEPS: [f64; 2] = [1.25, 1.002];
-/// The factor by which a property may differ from that of the start.
+/// The factor by which a property may differ from that of the initial description.
 const MAX_FACTOR: f64 = 16.0;
 /// The fewest times that a description is fitted to.
 const MIN_TIMES: usize = 6;
@@ -65,7 +67,8 @@ pub struct MeasuredTime {
 pub struct Calibration {
     /// The description that predicts the times best.
     pub description: GpuDescription,
-    /// The mean error of the predictions by the start, and by the description, as a factor minus 1.
+    /// The mean error of the predictions by the initial description and by this one, as fractions.
+    /// Errors of more than 35 % count as 35 %.
     pub errors: [f64; 2],
 }
 
@@ -104,10 +107,18 @@ pub fn calibrate(start: GpuDescription, times: &[MeasuredTime]) -> Option<Calibr
     if times.len() < MIN_TIMES {
         return None;
     }
-    let error = |[memory, clock, power]: [f64; 3]| mean_error(&scaled(start, [memory, clock, power]), times);
+    let error = |factors, bound| mean_error(&scaled(start, factors), times, bound);
     let mut factors = [1.0; 3];
-    let before = error(factors);
-    let (mut best, mut step) = (before, STEPS[0]);
+    for bound in [LOOSE_MAX_ERROR, MAX_ERROR] {
+        factors = search(factors, |factors| error(factors, bound));
+    }
+    let errors = [[1.0; 3], factors].map(|factors| error(factors, MAX_ERROR).exp() - 1.0);
+    Some(Calibration { description: scaled(start, factors), errors })
+}
+
+/// The factors near the initial ones that minimize an error.
+fn search(initial: [f64; 3], error: impl Fn([f64; 3]) -> f64) -> [f64; 3] {
+    let (mut factors, mut least, mut step) = (initial, error(initial), STEPS[0]);
     while step > STEPS[1] {
         let mut improved = false;
         for property in 0..factors.len() {
@@ -116,8 +127,8 @@ pub fn calibrate(start: GpuDescription, times: &[MeasuredTime]) -> Option<Calibr
                 changed[property] = (changed[property] * change).clamp(1.0 / MAX_FACTOR, MAX_FACTOR);
                 let changed_error = error(changed);
                 // A property that decides none of the times stays as it is.
-                if changed_error < best {
-                    (factors, best, improved) = (changed, changed_error, true);
+                if changed_error < least {
+                    (factors, least, improved) = (changed, changed_error, true);
                 }
             }
         }
@@ -125,7 +136,7 @@ pub fn calibrate(start: GpuDescription, times: &[MeasuredTime]) -> Option<Calibr
             step = step.sqrt();
         }
     }
-    Some(Calibration { description: scaled(start, factors), errors: [before.exp() - 1.0, best.exp() - 1.0] })
+    factors
 }
 
 /// The description with its bandwidth, clock and power times these factors.
@@ -140,17 +151,17 @@ fn scaled(start: GpuDescription, [memory, clock, power]: [f64; 3]) -> GpuDescrip
     }
 }
 
-/// The mean error of the predicted times, as a natural logarithm. Candidates are predicted once for
-/// consecutive times of a problem.
-fn mean_error(gpu: &GpuDescription, times: &[MeasuredTime]) -> f64 {
+/// The mean error of the predicted times, as a natural logarithm, each up to `bound`. Candidates
+/// are predicted once for consecutive times of a problem.
+fn mean_error(gpu: &GpuDescription, times: &[MeasuredTime], bound: f64) -> f64 {
     let mut sum = 0.0;
     for of_problem in times.chunk_by(|a, b| a.problem == b.problem) {
         let candidates = GemmKernel::candidates(&of_problem[0].problem, gpu);
         for time in of_problem {
             let found = candidates.iter().find(|candidate| candidate.recipe == time.recipe);
             let predicted = found.and_then(|candidate| candidate.microseconds);
-            let error = predicted.map_or(MAX_ERROR, |predicted| (predicted / time.microseconds).ln().abs());
-            sum += error.min(MAX_ERROR);
+            let error = predicted.map_or(bound, |predicted| (predicted / time.microseconds).ln().abs());
+            sum += error.min(bound);
         }
     }
     sum / times.len() as f64
@@ -178,7 +189,7 @@ mod tests {
     fn calibration_finds_bandwidth_clock_and_power() {
         let start = GpuDescription::of((9, 0), 114, 2_000_000, 50 << 20, 1755);
         assert_eq!(start.clock, 1555);
-        for [memory, clock, power] in [[1.0; 3], [0.8, 1.1, 1.0], [1.3, 0.7, 0.2], [0.9, 1.0, 0.3]] {
+        for [memory, clock, power] in [[1.0; 3], [1.3, 0.7, 0.2], [0.3, 0.3, 0.1], [0.1, 0.8, 0.1]] {
             let expected = scaled(start, [memory, clock, power]);
             let times = predicted_times(&expected, &start);
             let Calibration { description, errors: [before, after] } = calibrate(start, &times).unwrap();
@@ -188,7 +199,7 @@ mod tests {
             };
             near(description.memory_bandwidth, expected.memory_bandwidth, 0.06);
             near(description.clock, expected.clock, 0.06);
-            // Without a limit by power, none below that of the start.
+            // Without a power limit, the search may lower it by less than half.
             match power < 1.0 {
                 true => near(description.power_limited_gflops, expected.power_limited_gflops, 0.08),
                 false => assert!(description.power_limited_gflops > start.power_limited_gflops / 2),

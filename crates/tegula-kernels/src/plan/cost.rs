@@ -72,7 +72,7 @@ pub(super) struct Measured {
     pub alone: f64,
     /// The multiplier of the copy time.
     pub copies: f64,
-    /// Fixed microseconds of each wave.
+    /// Fixed microseconds of each wave, at the fitted clock.
     pub fixed: f64,
     /// The fraction by which the step time grows for tiles that are mostly out of bounds.
     pub edge: f64,
@@ -173,8 +173,8 @@ fn accesses(elements: u32, ty: Type, is_vector: bool) -> f64 {
     f64::from(elements) / if is_vector { 16.0 / ty.size() as f64 } else { 1.0 }
 }
 
-/// Microseconds of a block's copies per k-step. Kernels of reduced accuracy include them in their
-/// rates.
+/// Microseconds of a block's copies per k-step, at the fitted clock. Kernels of reduced accuracy
+/// include them in their rates.
 fn copies(kernel: &Blocked, ty: Type) -> f64 {
     let cost = match kernel.instruction {
         MathInstruction::Fma => COPY[0],

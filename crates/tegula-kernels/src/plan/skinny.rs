@@ -222,8 +222,8 @@ pub(super) fn vector_time(
     let work = costs.element[class] + costs.multiply_add[class] * f64::from(kernel.rows);
     // Each block copies its rows of A to shared memory.
     let staged = costs.stage * f64::from(kernel.rows) * steps_of_k;
-    let lanes = LANES * gpu.clocks();
-    let instructions = blocks * (elements * work + staged) / lanes;
+    let lane_clocks = LANES * gpu.clocks();
+    let instructions = blocks * (elements * work + staged) / lane_clocks;
     let bounds = [memory, loads, instructions];
     let time = bounds.map(|time| time.powi(VECTOR_NORM)).iter().sum::<f64>().powf(1.0 / f64::from(VECTOR_NORM));
     let waves = (blocks / resident).ceil();
@@ -236,11 +236,11 @@ pub(super) fn vector_time(
         }
     };
     // Partial sums of a block's threads along k.
-    let fold = costs.fold * f64::from(kernel.threads_k.ilog2() * kernel.rows * kernel.cols) * threads / lanes;
+    let fold = costs.fold * f64::from(kernel.threads_k.ilog2() * kernel.rows * kernel.cols) * threads / lane_clocks;
     costs.start + costs.wave * waves + fold * blocks + time + reduction
 }
 
-/// Lanes of an SM, in units of an instruction's cost.
+/// Lanes of an SM.
 const LANES: f64 = 128.0;
 /// The most threads of an SM.
 const MAX_THREADS: f64 = 2048.0;

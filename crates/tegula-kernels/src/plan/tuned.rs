@@ -76,7 +76,7 @@ pub struct TunedEntry {
 pub struct TuningTable {
     entries: FxHashMap<Problem, TunedEntry>,
     calibrated: Option<Calibrated>,
-    /// A number unique to this content of the table, for the cache of plans; 0 for the empty table.
+    /// A number unique to these entries, for the cache of plans; 0 for none.
     id: u64,
 }
 
@@ -155,11 +155,10 @@ impl TuningTable {
             return Err(TuningTableError::Stale(found));
         }
         let mut table = TuningTable::default();
-        if file.has("calibrated") {
-            file.has_fields(3).map_err(corrupt)?;
+        let is_calibrated = file.has("calibrated");
+        file.has_fields(2 + usize::from(is_calibrated)).map_err(corrupt)?;
+        if is_calibrated {
             table.calibrated = Some(file.object("calibrated").and_then(Calibrated::read).map_err(corrupt)?);
-        } else {
-            file.has_fields(2).map_err(corrupt)?;
         }
         for (index, row) in file.array("winners").map_err(corrupt)?.iter().enumerate() {
             let row = Row::parse(Object(row)).and_then(Row::read);
@@ -177,6 +176,12 @@ impl TuningTable {
         let calibrated =
             self.calibrated.map_or(String::new(), |measured| format!("\"calibrated\": {},\n", measured.text()));
         format!("{{\n\"key\": {},\n{calibrated}\"winners\": [\n{}\n]\n}}\n", key_text(key), rows.join(",\n"))
+    }
+
+    /// A table without entries, with the measured properties of this one.
+    #[must_use]
+    pub fn without_entries(&self) -> Self {
+        TuningTable { calibrated: self.calibrated, ..TuningTable::default() }
     }
 
     /// The measured properties of the GPU, if it was calibrated.

@@ -8,17 +8,14 @@ use tegula_kernels::plan::calibration::{Calibration, MeasuredTime, calibrate as 
 use tegula_kernels::plan::{GpuDescription, Plan, Problem, Recipe, TuningTable};
 
 use super::graph_timer::GraphTimer;
-use super::interleave::{SamplingPlan, Timed, estimate_call_time};
+use super::interleave::{SamplingPlan, Timed, estimate_call_time, may_be_power_limited};
 use super::scratch::{Scratch, ScratchLayout};
 use super::stats::median;
 use crate::cuda::Gpu;
 use crate::device::{Device, reported_description};
-use crate::element::{Element, Type, with_operand_type};
+use crate::element::{Element, with_operand_type};
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
-
-/// Calls of at least this many seconds may reach the power limit.
-const POWER_LIMITED_CALL: f64 = 2e-4;
 
 /// A calibration of a GPU.
 #[derive(Clone, Debug)]
@@ -38,7 +35,7 @@ pub struct GpuCalibration {
 /// fit in memory, and kernels that fail, are left out.
 ///
 /// # Errors
-/// [`Error::Unsupported`] where too few kernels ran to find a description; errors of the driver.
+/// [`Error::Launch`] where too few kernels ran to find a description; errors of the driver.
 pub fn calibrate(gpu: &Gpu, seconds: f64) -> Result<GpuCalibration> {
     let start = Instant::now();
     let reported = reported_description(gpu.info());
@@ -63,10 +60,9 @@ pub fn calibrate(gpu: &Gpu, seconds: f64) -> Result<GpuCalibration> {
     match (fit(reported, &times), failure) {
         (Some(found), _) => Ok(GpuCalibration { reported, found, times }),
         (None, Some(failure)) => Err(failure),
-        (None, None) => Err(Error::Unsupported {
-            what: "calibration in so little time".into(),
-            ty: Type::F32,
-            device: device.name(),
+        (None, None) => Err(Error::Launch {
+            kernel: "calibration".into(),
+            why: format!("{} kernels were timed, too few for three properties; allow more seconds", times.len()),
         }),
     }
 }
@@ -86,7 +82,7 @@ fn time<T: Element>(
     for recipe in recipes {
         let plan = Plan::Gpu(*recipe);
         let mut timer = GraphTimer::new(&scratch.sets, |a, b, c| device.run(&plan, Gemm::new(a, b, c)).map(drop));
-        timed(*recipe, call_seconds(&mut timer, scratch.sets.count()));
+        timed(*recipe, call_seconds(&mut timer, scratch.sets.count(), problem));
     }
 }
 
@@ -103,10 +99,11 @@ fn scratch<T: Element>(gpu: &Gpu, problem: &Problem) -> Result<Scratch<T>> {
 }
 
 /// The median seconds of a call. Calls that may reach the power limit run for longer.
-fn call_seconds(timer: &mut dyn Timed, sets: usize) -> Result<f64> {
+fn call_seconds(timer: &mut dyn Timed, sets: usize, problem: &Problem) -> Result<f64> {
     let call = estimate_call_time(timer)?;
+    let flops = [problem.m, problem.n, problem.k].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
     let SamplingPlan { calls_per_sample, samples_per_slot, warm_up_samples, .. } =
-        SamplingPlan::new(call, sets, call > POWER_LIMITED_CALL);
+        SamplingPlan::new(call, sets, may_be_power_limited(problem.ty, flops, call));
     let samples = timer.time(samples_per_slot, calls_per_sample)?;
     Ok(median(samples.get(warm_up_samples..).unwrap_or(&samples)))
 }

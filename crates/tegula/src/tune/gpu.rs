@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tegula_core::epilogue::Epilogue;
-use tegula_kernels::plan::{Operands, Plan, Recipe, TuningTable, choose, legal};
+use tegula_kernels::plan::{Operands, Plan, Recipe, choose, legal};
 
 use super::graph_timer::GraphTimer;
 use super::interleave::timed;
@@ -38,7 +38,7 @@ pub fn tune<T: Element>(
     let start = Instant::now();
     let budget = Budget { seconds: effort.seconds, elapsed: &|| start.elapsed().as_secs_f64() };
     // The cost model chooses, whatever was tuned before.
-    let device = Device::from(gpu.clone()).with_tuning(TuningTable::default());
+    let device = Device::from(gpu.clone()).with_tuning(crate::cache::tuned(gpu.info()).without_entries());
     let caps = device.caps();
     let scratch = Scratch::<T>::new(gpu, operands, effort.seed)?;
     let sets = &scratch.sets;

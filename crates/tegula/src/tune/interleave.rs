@@ -13,6 +13,7 @@
 use std::time::Instant;
 
 use super::stats::median;
+use crate::element::Type;
 use crate::error::Result;
 
 /// Seconds per sample of short calls. Events resolve half a microsecond.
@@ -33,6 +34,21 @@ const MAX_CALLS: usize = 1 << 14;
 const SCREEN_SECONDS: f64 = 3e-4;
 /// Candidates that are timed interleaved after screening.
 const FINALISTS: usize = 4;
+
+/// Operations per call from which a GPU may reach its power limit: 2048³ multiply-adds.
+const POWER_LIMITED_FLOPS: f64 = 2.0 * 2048.0 * 2048.0 * 2048.0;
+
+/// Whether calls of this many operations and seconds may reach the power limit of a GPU.
+///
+/// Short calls may as well, at a high rate: in bf16, 512×896×4864 at 364 TFLOP/s takes 700 W on an
+/// H200.
+pub fn may_be_power_limited(ty: Type, flops: f64, call: f64) -> bool {
+    let rate = match ty.size() {
+        size @ 1..=2 => 500e12 / size as f64,
+        _ => 25e12,
+    };
+    flops >= POWER_LIMITED_FLOPS || flops / call >= rate
+}
 
 /// A repeatable call with a clock.
 pub trait Timed {
