@@ -36,7 +36,7 @@ us. Times are microseconds per call; missing values are null. The file and the c
 atomically after each row.
 
 The cost model needs the bandwidth of memory, the clock under load and the power limit of the GPU. By \
-default they follow from what its driver reports. --calibrate measures them in about 15 seconds. It times kernels that are \
+default they follow from what its driver reports. --calibrate measures them in about 20 seconds. It times kernels that are \
 limited by bandwidth, clock or power, and saves the values that predict these times best. Later programs use them, like tuned \
 entries. All GPUs of the same name and driver share them: calibrate again after a change of the power limit. Its object of --json \
 has machine, driver, version, seconds, reported and measured (each memory_bandwidth in MB/s, clock in MHz and \
