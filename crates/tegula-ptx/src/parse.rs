@@ -203,6 +203,7 @@ mod tests {
             ),
             (".version 8.0\n  .surprise x;", "line 2, column 3: directive .surprise is not supported"),
             (".version 8.0\n.entry k() { é", "line 2, column 14: expected a statement or \"}\", found \"é\""),
+            (".version 8.0 \u{1}", "line 1, column 14: expected a directive such as .entry, found \"\\u{1}\""),
             (".version 8.0\n/* é */ .entry k(", "line 2, column 18: expected a state space such as .reg"),
             (
                 ".version 8.0 /* no end",

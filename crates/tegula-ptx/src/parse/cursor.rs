@@ -172,14 +172,19 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The text of a token for a message, truncated to `MAX_TEXT` characters.
+/// The text of a token for a message, truncated to `MAX_TEXT` characters, without control
+/// characters.
 fn shortened(text: &str) -> String {
     /// Longest text that is not truncated, in characters.
     const MAX_TEXT: usize = 40;
-    match text.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or("")),
-        None => text.into(),
+    let mut short = String::new();
+    for c in text.chars().take(MAX_TEXT) {
+        if c.is_control() { short.extend(c.escape_debug()) } else { short.push(c) }
     }
+    if text.chars().nth(MAX_TEXT).is_some() {
+        short.push('…');
+    }
+    short
 }
 
 #[cfg(test)]
