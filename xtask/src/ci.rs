@@ -30,7 +30,7 @@ const FULL: [(&str, &str); 6] = [
     ("hand-off", "xtask loom"),
     ("sanitizers", "xtask sanitize"),
     ("aarch64", "xtask aarch64"),
-    ("packages", "publish --workspace --dry-run"),
+    ("packages", "xtask packages"),
     ("fuzz", "xtask fuzz 60"),
 ];
 

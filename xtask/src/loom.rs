@@ -17,6 +17,7 @@ pub fn run() -> Outcome {
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "--cfg tegula_loom")
         .env("CARGO_TARGET_DIR", root().join("target/loom"))
+        .current_dir(root())
         .stderr(Stdio::inherit());
     let output = test.output().map_err(|error| format!("cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -11,6 +11,7 @@ mod layers;
 mod library;
 mod loom;
 mod memory;
+mod packages;
 mod platforms;
 mod results;
 mod sanitize;
@@ -31,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask TASK
   fuzz [SECONDS]    searches for inputs that break a fuzz target
   platforms         checks the crates for other platforms
   aarch64           runs CPU tests and a product of files under QEMU
+  packages          packs and compiles all crates as crates.io would get them
   memory            runs CPU tests under Miri and Valgrind
   loom              checks interleavings of the hand-off between CPU threads
   sanitize          runs CPU tests under the address and the thread sanitizer
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         ["fuzz", seconds] => fuzz::run(seconds),
         ["platforms"] => platforms::run(),
         ["aarch64"] => aarch64::run(),
+        ["packages"] => packages::run(),
         ["memory"] => memory::run(),
         ["loom"] => loom::run(),
         ["sanitize"] => sanitize::run(),

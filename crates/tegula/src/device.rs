@@ -103,9 +103,8 @@ impl Device {
     /// Uses this tuning table instead of the [tuning cache](crate::cache).
     ///
     /// With an empty table (`TuningTable::default()`) the cost model chooses every kernel, by the
-    /// properties that the driver reports. Another
-    /// kernel may add in another order, so results can differ in their last bits. Ends
-    /// [`autotune`](Self::autotune).
+    /// properties that the driver reports. Another kernel may add in another order, so results can
+    /// differ in their last bits. Ends [`autotune`](Self::autotune).
     #[must_use]
     pub fn with_tuning(self, table: TuningTable) -> Self {
         Device(self.0, Tuning::Table(Arc::new(table)))
@@ -204,8 +203,7 @@ impl Device {
             #[cfg(feature = "cuda")]
             Backend::Cuda(gpu) => {
                 let reported = reported_description(gpu.info());
-                let measured = self.with_tuned(TuningTable::calibrated);
-                Caps::Gpu(measured.map_or(reported, |measured| measured.apply(reported)))
+                Caps::Gpu(self.with_tuned(|table| table.describe(reported)))
             }
         }
     }

@@ -35,13 +35,14 @@ ratio, glances and error; glances are the first timings of all timed kernels, ea
 us. Times are microseconds per call; missing values are null. The file and the cache are replaced \
 atomically after each row.
 
-The cost model needs the bandwidth of memory, the clock under load and the power limit of the GPU. By \
-default they follow from what its driver reports. --calibrate measures them in about 20 seconds. It times kernels that are \
-limited by bandwidth, clock or power, and saves the values that predict these times best. Later programs use them, like tuned \
-entries. All GPUs of the same name and driver share them: calibrate again after a change of the power limit. Its object of --json \
-has machine, driver, version, seconds, reported and measured (each memory_bandwidth in MB/s, clock in MHz and \
-power_limited_gflops), reported_error and measured_error (mean errors of predicted times, as fractions), and rows with dtype, m, n, k, \
-kernel and us.
+The cost model needs the bandwidth of memory, the clock under load and the power limit of the GPU. \
+By default they follow from what its driver reports. --calibrate measures them in about 20 \
+seconds. It times kernels that are limited by bandwidth, clock or power, and saves the values that \
+predict these times best. Later programs use them, like tuned entries. All GPUs of the same name \
+and driver share them: calibrate again after a change of the power limit. Its object of --json has \
+machine, driver, version, seconds, reported and measured (each memory_bandwidth in MB/s, clock in \
+MHz and power_limited_gflops), reported_error and measured_error (mean errors of predicted times, \
+as fractions), and rows with dtype, m, n, k, kernel and us.
 
 Environment: TEGULA_CACHE_DIR is the cache directory, in place of $XDG_CACHE_HOME/tegula or ~/.cache/tegula. Exit code 1 also where a \
 row could not be measured (not with --calibrate).";
@@ -76,8 +77,8 @@ pub struct TuneArgs {
     #[arg(long, conflicts_with_all = ["candidates", "time"])]
     pub all: bool,
     /// Measure the memory bandwidth, clock and power limit of the GPU for the cost model
-    #[arg(long, conflicts_with_all = ["m", "n", "k", "batch", "shapes", "random", "candidates", "time", "all", "dtype",
-        "layout", "accuracy", "seed"])]
+    #[arg(long, conflicts_with_all = ["m", "n", "k", "batch", "shapes", "random", "candidates", "time",
+        "all", "dtype", "layout", "accuracy", "seed"])]
     pub calibrate: bool,
     /// Do not write the cache
     #[arg(long)]
@@ -164,6 +165,15 @@ mod tests {
         match Cli::try_parse_from(line.split(' ')).unwrap().command {
             Command::Tune(args) => args,
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn calibration_takes_no_products() {
+        assert!(tune("tegula tune --calibrate --dry-run --json t.json --device cuda:1").calibrate);
+        for product in ["--m 5", "--random 3", "--dtype f16", "--all", "--seed 2"] {
+            let line = format!("tegula tune --calibrate {product}");
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }
 

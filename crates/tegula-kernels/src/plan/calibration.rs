@@ -170,6 +170,7 @@ fn mean_error(gpu: &GpuDescription, times: &[MeasuredTime], bound: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Caps, Plan, choose};
 
     /// The times that the cost models predict for a GPU, each off by up to 6 %.
     fn predicted_times(of: &GpuDescription, start: &GpuDescription) -> Vec<MeasuredTime> {
@@ -220,6 +221,22 @@ mod tests {
             (f64::from(found.memory_bandwidth) / f64::from(start.memory_bandwidth) - 1.0).abs() < 0.06,
             "{found:?}"
         );
+    }
+
+    /// Sustained, tiles of 128×256 are the faster ones: they read less for each operation.
+    #[test]
+    fn measured_power_limit_decides_about_large_products() {
+        let problem = problems().find(|problem| problem.m == 8192 && problem.n == 8192).unwrap();
+        let problem = Problem { n: 32768, k: 512, ..problem };
+        let chosen = |power_limited_gflops| {
+            let gpu = GpuDescription { power_limited_gflops, ..GpuDescription::H200 };
+            match choose(&problem, &Caps::Gpu(gpu)).unwrap() {
+                Plan::Gpu(recipe) => recipe.name(),
+                Plan::Cpu => panic!("a GPU runs kernels"),
+            }
+        };
+        assert!(chosen(811_000).starts_with("hopper_bf16_128x256x64_"), "{}", chosen(811_000));
+        assert_ne!(chosen(811_000), chosen(2_000_000));
     }
 
     #[test]

@@ -98,13 +98,6 @@ impl Calibrated {
         Calibrated { memory_bandwidth, clock, power_limited_gflops }
     }
 
-    /// The description with these properties.
-    #[must_use]
-    pub fn apply(&self, gpu: GpuDescription) -> GpuDescription {
-        let Calibrated { memory_bandwidth, clock, power_limited_gflops } = *self;
-        GpuDescription { memory_bandwidth, clock, power_limited_gflops, ..gpu }
-    }
-
     fn read(object: Object<'_>) -> Result<Self, String> {
         object.has_fields(3)?;
         let positive = |name: &str| match u32::try_from(object.integer(name)?) {
@@ -187,6 +180,14 @@ impl TuningTable {
     /// The measured properties of the GPU, if it was calibrated.
     pub fn calibrated(&self) -> Option<Calibrated> {
         self.calibrated
+    }
+
+    /// The description of the GPU: with the measured properties, if it was calibrated, else as
+    /// reported.
+    pub fn describe(&self, reported: GpuDescription) -> GpuDescription {
+        self.calibrated.map_or(reported, |Calibrated { memory_bandwidth, clock, power_limited_gflops }| {
+            GpuDescription { memory_bandwidth, clock, power_limited_gflops, ..reported }
+        })
     }
 
     /// Sets the measured properties of the GPU.
@@ -485,7 +486,8 @@ mod tests {
         let text = tuned.text(&key());
         let read = TuningTable::parse(&text, &key()).unwrap();
         assert_eq!((read.calibrated(), read.len(), read.text(&key())), (Some(measured), 2, text.clone()));
-        let described = measured.apply(GpuDescription::H100);
+        let described = read.describe(GpuDescription::H100);
+        assert_eq!(two().describe(GpuDescription::H100), GpuDescription::H100);
         assert_eq!((Calibrated::of(&described), described.l2_bytes), (measured, GpuDescription::H100.l2_bytes));
         assert_eq!(TuningTable::parse(&two().text(&key()), &key()).unwrap().calibrated(), None);
         for (from, to) in [("1600", "0"), ("1600", "-1"), ("1600", "5e9"), ("\"clock\"", "\"c\""), ("1600", "\"x\"")] {

@@ -47,7 +47,8 @@ pub fn may_be_power_limited(ty: Type, flops: f64, call: f64) -> bool {
         size @ 1..=2 => 500e12 / size as f64,
         _ => 25e12,
     };
-    flops >= POWER_LIMITED_FLOPS || flops / call >= rate
+    // A clock that does not advance says nothing about the rate.
+    flops >= POWER_LIMITED_FLOPS || call > 0.0 && flops / call >= rate
 }
 
 /// A repeatable call with a clock.
@@ -376,6 +377,16 @@ mod tests {
             SamplingPlan { calls_per_sample: 1, samples_per_slot: 2, warm_up_samples: 0, long_slots: false }
         );
         assert_eq!(SamplingPlan::new(0.0, 1, false).calls_per_sample, MAX_CALLS);
+    }
+
+    #[test]
+    fn large_and_fast_calls_may_be_power_limited() {
+        let of = |ty, [m, n, k]: [f64; 3], call| may_be_power_limited(ty, 2.0 * m * n * k, call);
+        assert!(of(Type::BF16, [512.0, 896.0, 4864.0], 12.3e-6));
+        assert!(of(Type::BF16, [2048.0; 3], 1.0) && of(Type::F32, [512.0; 3], 8e-6));
+        // Limited by memory, and by launches.
+        assert!(!of(Type::BF16, [16.0, 4096.0, 4096.0], 10.7e-6) && !of(Type::F32, [64.0; 3], 4e-6));
+        assert!(!of(Type::I8, [512.0, 896.0, 4864.0], 12.3e-6) && !of(Type::F32, [64.0; 3], 0.0));
     }
 
     #[test]
