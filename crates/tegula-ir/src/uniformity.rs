@@ -181,11 +181,15 @@ impl UniformityAnalysis<'_> {
                 self.widest(op)
             }
             Op::Load { .. } | Op::LoadMatrix { .. } | Op::Atomic { .. } => Uniform::Lane,
-            Op::Vote { mask, .. } if *mask == u32::MAX => Uniform::Warp,
+            // A ballot has no bits of lanes that the last warp lacks.
+            Op::Vote { mode: Vote::Ballot, mask, .. } if *mask == u32::MAX => Uniform::Warp,
+            Op::Vote { value, mask, .. } if *mask == u32::MAX => self.operand(*value).min(Uniform::Warp),
             Op::Vote { .. } => Uniform::Lane,
-            Op::Shuffle { mode: Shuffle::Index, lane, mask, .. } if *mask == u32::MAX => {
-                self.operand(*lane).max(Uniform::Warp)
+            Op::Shuffle { mode: Shuffle::Index, value, lane, mask } if *mask == u32::MAX => {
+                self.operand(*lane).max(Uniform::Warp).min(self.operand(*value))
             }
+            // Other lanes hold the same value.
+            Op::Shuffle { value, .. } if self.operand(*value) <= Uniform::Warp => self.operand(*value),
             Op::Shuffle { .. } => Uniform::Lane,
             Op::Compare(how, a, b) => self.widest(op).min(self.compared(*how, *a, *b)),
             Op::Binary(how, a, b) => self.widest(op).min(self.whole_groups(*how, *a, *b)),

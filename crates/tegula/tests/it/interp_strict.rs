@@ -236,6 +236,19 @@ fn warp_uniform_conditions_are_recognized() {
         k.when(k.any(k.lane().eq(3), FULL_WARP), || k.barrier());
     });
     assert_result(&vote, || vec![empty::<u32>(32)], &[5u32; 32]);
+    // Shuffles and votes keep the uniformity of their value, if it is wider than the warp.
+    let exchanged = |of_block: bool| {
+        kernel("exchanged", Block::d1(64), |k| {
+            k.grid([(); 3].map(|()| k.constant(1)));
+            let value = || if of_block { k.block_x() } else { k.warp() };
+            k.when(k.shuffle(Shuffle::Index, value(), 3, FULL_WARP).eq(0), || k.barrier());
+            k.when(k.shuffle(Shuffle::Xor, value(), 1, FULL_WARP).eq(0), || k.barrier());
+            k.when(k.all(value().eq(0), FULL_WARP), || k.barrier());
+        })
+    };
+    check(exchanged(true)).unwrap();
+    let Err(Error::InvalidKernel { faults, .. }) = check(exchanged(false)) else { panic!("warps diverge") };
+    assert_eq!(faults.len(), 3, "{faults:?}");
     let equal_trip_counts = blocks(1, 64, |k| {
         let (y, t) = (k.output::<u32>("y"), k.thread_x());
         k.for_each(t, t + y.cols(), |_| k.barrier());
