@@ -138,7 +138,7 @@ fn row(product: &ProductCase, tuning: &tegula::Result<TuneReport>) -> Row {
     let Shape { m, n, k, batch } = product.shape;
     let flops = [m, n, k, batch].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
     let figures = |tuning: &TuneReport| {
-        let &TuneReport { legal: candidates, ref timed, model_choice: chosen, fastest, .. } = tuning;
+        let &TuneReport { legal: candidates, ref timed, model_choice: chosen, fastest, ref finalists, .. } = tuning;
         let glance = |timing: &CandidateTime| Glance { kernel: timing.recipe.name(), us: 1e6 * timing.seconds };
         let tflops = |timing: CandidateTime| flops / timing.seconds / 1e12;
         Figures {
@@ -152,6 +152,7 @@ fn row(product: &ProductCase, tuning: &tegula::Result<TuneReport>) -> Row {
             fastest_us: 1e6 * fastest.seconds,
             ratio: tuning.model_efficiency(),
             glances: timed.iter().map(glance).collect(),
+            finalists: finalists.iter().map(glance).collect(),
         }
     };
     let (figures, error) = (tuning.as_ref().ok().map(figures), tuning.as_ref().err().map(ToString::to_string));

@@ -25,18 +25,21 @@ can differ in their last bits.
 
 Sizes and files of shapes are as for bench. The kernels with the best predicted times are timed on \
 random matrices, with all split-K and stream-K schedules, as far as --time suffices. The fastest whose \
-result agrees with the CPU in sampled elements is kept. ratio is the \
+result agrees with the CPU in sampled elements is kept. With about 4 seconds, the fastest kernels of \
+products that may reach the power limit of the GPU are timed at that limit, where the order can \
+differ from that of short runs. ratio is the \
 speed of the cost model's choice divided by that of the fastest, so 1 where it chose the fastest. A \
 kernel used for the first time is assembled by the driver, which takes a tenth of a second or more.
 
 The object of --json has machine, driver, version, seed, command, within_5_percent and rows; a row has dtype, layout, m, n, k, batch, \
 candidates, timed, chosen, chosen_tflops, chosen_us, winner (the fastest), winner_tflops, winner_us, \
-ratio, glances and error; glances are the first timings of all timed kernels, each with kernel and \
-us. Times are microseconds per call; missing values are null. The file and the cache are replaced \
+ratio, glances, finalists and error; glances are the first timings of all timed kernels, each with \
+kernel and us, and finalists the last timings of the fastest and the chosen. Times are microseconds per call; missing values are null. The file and the cache are replaced \
 atomically after each row.
 
 The cost model needs the bandwidth of memory, the clock under load and the power limit of the GPU. \
-By default they follow from what its driver reports. --calibrate measures them in about 20 \
+By default the first two follow from what its driver reports, and the third is that of an H200. \
+--calibrate measures them in about 20 \
 seconds. It times kernels that are limited by bandwidth, clock or power, and saves the values that \
 predict these times best. Later programs use them, like tuned entries. All GPUs of the same name \
 and driver share them: calibrate again after a change of the power limit. Its object of --json has \

@@ -82,7 +82,7 @@ mod tests {
             driver: Some("580.159".into()),
             version: "1.0.0",
             seconds: 31.4,
-            reported: of(2_039_000, 1555, 2_000_000),
+            reported: of(2_039_000, 1555, 750_000),
             measured: of(1_950_000, 1500, 610_000),
             reported_error: 0.21,
             measured_error: 0.06,
@@ -97,7 +97,7 @@ NVIDIA H100 PCIe, driver 580.159; Tegula 1.0.0
                                reported   measured
 memory bandwidth                   2039       1950 GB/s
 SM clock under load                1555       1500 MHz
-16-bit power limit                 2000        610 TFLOP/s
+16-bit power limit                  750        610 TFLOP/s
 mean error of predictions            21          6 %
 1 times in 31 s";
         assert_eq!(report().text(), expected);

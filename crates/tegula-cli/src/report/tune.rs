@@ -60,9 +60,12 @@ pub struct Figures {
     pub ratio: f64,
     /// First timings of all timed candidates, to which a cost model is fitted.
     pub glances: Vec<Glance>,
+    /// The last timings of the fastest candidates and the choice, at the power limit if time
+    /// suffices.
+    pub finalists: Vec<Glance>,
 }
 
-/// The first timing of a candidate.
+/// The timing of a candidate.
 #[derive(Debug, Serialize)]
 pub struct Glance {
     pub kernel: String,
@@ -139,7 +142,7 @@ pub fn line(row: &Row) -> String {
 }
 
 /// The names of the figures.
-const FIGURES: [&str; 10] = [
+const FIGURES: [&str; 11] = [
     "candidates",
     "timed",
     "chosen",
@@ -150,6 +153,7 @@ const FIGURES: [&str; 10] = [
     "winner_us",
     "ratio",
     "glances",
+    "finalists",
 ];
 
 /// Serializes figures, with null for each name where there are none.
@@ -176,6 +180,7 @@ mod tests {
             fastest_us: 348.0,
             ratio,
             glances: vec![Glance { kernel: "register_f32_b".into(), us: 348.0 }],
+            finalists: Vec::new(),
         };
         let (figures, error) = (error.is_none().then_some(figures), error.map(Into::into));
         Row { dtype: "f32", layout: "nn".into(), m: 2048, n: 2048, k: 2048, batch: 1, figures, error }

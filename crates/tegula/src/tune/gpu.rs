@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use tegula_core::epilogue::Epilogue;
-use tegula_kernels::plan::{Operands, Plan, Recipe, choose, legal};
+use tegula_kernels::plan::{Operands, Plan, Problem, Recipe, choose, legal};
 
 use super::graph_timer::GraphTimer;
-use super::interleave::timed;
+use super::interleave::{may_be_power_limited, timed};
 use super::scratch::{Scratch, ScratchLayout};
 use super::search::{ASSEMBLY_SHARE, Budget, TuneEffort, TuneReport, shortlist, time_shortlist};
 use super::verify::verify;
@@ -56,7 +56,10 @@ pub fn tune<T: Element>(
         GraphTimer::new(sets, move |a, b, c| device.run(&plan, Gemm::new(a, b, c).accuracy(accuracy)).map(drop))
     };
     let mut timers: Vec<_> = shortlist.iter().map(|recipe| timer(*recipe)).collect();
-    let times = time_shortlist(&shortlist, &mut timed(&mut timers), sets.count(), budget)?;
+    let Problem { ty, m, n, k, batches, .. } = problem;
+    let flops = [m, n, k, batches].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
+    let power_limited = |call| may_be_power_limited(ty, flops, call);
+    let times = time_shortlist(&shortlist, &mut timed(&mut timers), sets.count(), &power_limited, budget)?;
     drop(timers);
     let mut wrong = None;
     for finalist in &times.finalists {
@@ -64,7 +67,8 @@ pub fn tune<T: Element>(
         match verify(&scratch, accuracy, &kernel, || timer(finalist.recipe).run_once()) {
             Ok(()) => {
                 let (timed, model_choice, fastest) = (times.screened, times.first, *finalist);
-                return Ok(TuneReport { problem, legal: legal.len(), timed, model_choice, fastest });
+                let finalists = times.finalists;
+                return Ok(TuneReport { problem, legal: legal.len(), timed, model_choice, fastest, finalists });
             }
             Err(error @ Error::Launch { .. }) => {
                 tracing::error!(?problem, %error, "a kernel's result is wrong; please report this");

@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 const FINALISTS: usize = 6;
 /// Seconds for which they are timed, if the effort has as many left.
 const CONFIRMATION_SECONDS: f64 = 0.2;
+/// Configurations that are timed at the power limit, at most, if the effort has time for
+/// [`FINALISTS`] of them. The ranking differs from that of short runs.
+const SUSTAINED_FINALISTS: usize = 16;
 /// Share of the time after which no further configuration is assembled.
 pub(super) const ASSEMBLY_SHARE: f64 = 0.5;
 
@@ -58,6 +61,8 @@ pub struct TuneReport {
     pub model_choice: CandidateTime,
     /// The fastest configuration, possibly the same.
     pub fastest: CandidateTime,
+    /// The last times of the fastest configurations and the cost model's choice, fastest first.
+    pub finalists: Vec<CandidateTime>,
 }
 
 /// A kernel configuration and its time.
@@ -113,6 +118,8 @@ pub(super) struct ShortlistTimes {
 /// Times configurations that rotate through `sets` sets of inputs: a benchmark for each recipe.
 ///
 /// Configurations that fail are dropped, and so are the last ones where the time does not suffice.
+/// The finalists are timed in long slots where calls of this many seconds may be `power_limited`
+/// and the time suffices.
 ///
 /// # Errors
 /// Errors of the first, which is the baseline.
@@ -120,6 +127,7 @@ pub(super) fn time_shortlist(
     recipes: &[Recipe],
     benchmarks: &mut [&mut dyn Timed],
     sets: usize,
+    power_limited: &dyn Fn(f64) -> bool,
     budget: Budget<'_>,
 ) -> Result<ShortlistTimes> {
     let no_candidates = || Error::KernelOption("no kernel was given to time".into());
@@ -128,8 +136,15 @@ pub(super) fn time_shortlist(
     // One round of the first and another remains for the confirmation.
     let slot = plan.slot_seconds(call);
     let screened = screen_all(benchmarks, &|| budget.remaining() > 2.0 * slot);
-    let affordable = (budget.remaining() / slot).max(2.0) as usize;
-    let mut finalists: Vec<_> = screened.iter().take(FINALISTS.min(affordable)).map(|(index, _)| *index).collect();
+    let best = screened.first().map_or(call, |(_, call)| *call);
+    let sustained = SamplingPlan::new(best, sets, true);
+    let count = sustained_count(&screened, call, sustained, budget.remaining());
+    let (plan, count) = if power_limited(best) && count >= FINALISTS.min(screened.len()) {
+        (sustained, count)
+    } else {
+        (plan, FINALISTS.min((budget.remaining() / slot).max(2.0) as usize))
+    };
+    let mut finalists: Vec<_> = screened.iter().take(count).map(|(index, _)| *index).collect();
     if !finalists.contains(&0) {
         finalists.pop();
         finalists.push(0);
@@ -151,6 +166,17 @@ pub(super) fn time_shortlist(
         first: candidate(first),
         finalists: times.into_iter().map(candidate).collect(),
     })
+}
+
+/// The number of screened candidates, fastest first, that long slots can time within some seconds,
+/// with the first of the shortlist (number 0), whose calls take about `first_call` seconds.
+fn sustained_count(screened: &[(usize, f64)], first_call: f64, plan: SamplingPlan, seconds: f64) -> usize {
+    let mut left = seconds - plan.slot_seconds(first_call);
+    let fits = |(index, call): &&(usize, f64)| {
+        left -= if *index == 0 { 0.0 } else { plan.slot_seconds(*call) };
+        left >= 0.0
+    };
+    screened.iter().take(SUSTAINED_FINALISTS).take_while(fits).count()
 }
 
 #[cfg(test)]
@@ -202,7 +228,7 @@ mod tests {
             let mut benchmarks: Vec<_> =
                 benchmarks.map(|(number, call)| Fake { gpu: self, number, call: 1e-3 * call }).collect();
             let budget = Budget { seconds, elapsed: &|| self.now.get() };
-            time_shortlist(&recipes(times.len()), &mut timed(&mut benchmarks), sets, budget)
+            time_shortlist(&recipes(times.len()), &mut timed(&mut benchmarks), sets, &|_| false, budget)
         }
 
         /// The configurations in the order in which they were timed.
@@ -252,7 +278,8 @@ mod tests {
         let finalists: Vec<_> = times.finalists.iter().copied().map(pair).collect();
         assert_eq!(finalists, [(4, 1.5), (1, 2.0), (2, 3.0), (3, 4.0), (5, 5.0), (0, 9.0)]);
         let (problem, timed) = (problem([512; 3]), times.screened);
-        let report = TuneReport { problem, legal: 9, timed, model_choice: times.first, fastest: times.finalists[0] };
+        let (model_choice, fastest, finalists) = (times.first, times.finalists[0], times.finalists);
+        let report = TuneReport { problem, legal: 9, timed, model_choice, fastest, finalists };
         assert!((report.model_efficiency() - 1.5 / 9.0).abs() < 1e-12);
         // The last rounds: the five fastest and the model choice, interleaved.
         assert!(gpu.order().ends_with(&[4, 1, 2, 3, 5, 0, 4, 1, 2, 3, 5, 0]), "{:?}", gpu.order());
@@ -282,6 +309,26 @@ mod tests {
         let times = gpu.time(&[2.0, 1.0, 1.0], 1, 0.0).unwrap();
         assert_eq!(times.screened.into_iter().map(pair).collect::<Vec<_>>(), [(0, 2.0)]);
         assert_eq!((pair(times.first), times.finalists), ((0, 2.0), vec![times.first]));
+    }
+
+    #[test]
+    fn time_shortlist_runs_finalists_at_the_power_limit_if_there_is_time() {
+        for (seconds, limited, is_sustained) in [(1.0, true, false), (9.0, true, true), (9.0, false, false)] {
+            let gpu = FakeGpu::default();
+            let mut benchmarks: Vec<_> = (0..20).map(|number| Fake { gpu: &gpu, number, call: 1e-3 }).collect();
+            let budget = Budget { seconds, elapsed: &|| gpu.now.get() };
+            let power_limited = |call: f64| limited && call < 2e-3;
+            let all = recipes(benchmarks.len());
+            let times = time_shortlist(&all, &mut timed(&mut benchmarks), 1, &power_limited, budget).unwrap();
+            let expected = if is_sustained { SUSTAINED_FINALISTS } else { FINALISTS };
+            assert_eq!(times.finalists.len(), expected, "{seconds} s, {limited}");
+            assert_eq!(gpu.now.get() > 0.2 * SUSTAINED_FINALISTS as f64, is_sustained, "{} s", gpu.now.get());
+        }
+        // Slots of slow candidates are longer: six of the 16 fit.
+        let screened: Vec<_> = (0..16).map(|i| (i, if i < 4 { 1e-3 } else { 5e-3 })).collect();
+        let plan = SamplingPlan::new(1e-3, 1, true);
+        assert_eq!(sustained_count(&screened, 1e-3, plan, 3.5), 6);
+        assert_eq!(sustained_count(&screened, 1e-3, plan, 0.1), 0);
     }
 
     #[test]
