@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
-"""Fits the costs in plan/{hopper,mma,vector}_costs.rs: python3 benchmarks/cost/fit_plan.py [--write].
+"""Fits the costs in plan/{hopper,mma,vector}_costs.rs:
+
+    python3 benchmarks/cost/fit_plan.py [--write] [FAMILY...]
 
 Needs numpy, scipy and cargo, and some minutes. The formulas are those of the library: the example
 `predict` of tegula-kernels computes the predicted times for the constants that it is given. With
 --write the constants are replaced in the files. The quality of the choices is printed, also for
-products held out of the fit.
+products held out of the fit. With a FAMILY only its constants are fitted.
 
-The measurements, plan.txt.gz, are the first samples (`glances`) of
+The measurements, plan.txt.gz, are the times (`glances` and `finalists`) of
 
-    tegula tune --shapes SHAPES --dtype TYPE --layout LAYOUT --all --dry-run --json FILE
+    tegula tune --shapes SHAPES --dtype TYPE --layout LAYOUT --candidates 96 --time 4 \\
+        --dry-run --json FILE
 
-on an H100 and an H200 with random shapes: products of 1 to 8192 rows, few rows above all, with
-aligned and unaligned matrices; and with 35 products of `shapes/models.txt`. Recipes slower than
-1.35 times the best of their family are left out, but for 557 older products. Some times of few rows
-are of `tegula bench`. `fit_plan.py --add GPU FILE.json…` adds measurements.
+on an H100 and an H200 with random shapes and those of `shapes/models.txt`. `fit_plan.py --add GPU
+FILE.json...` adds them. Older measurements, by --all, are of short runs: those of products at 230
+TFLOP/s and more are left out, and so are multicast clusters below 20 µs, which have since become
+faster by half a microsecond, and tiles whose epilogue has changed since. Recipes slower than 1.6
+times the best of their family (1.35 times for older products) are left out. Some times of few rows
+are of `tegula bench`.
 """
 import gzip
 import json
@@ -32,10 +37,14 @@ DATA = HERE / "plan.txt.gz"
 MODELS = HERE.parent / "shapes/models.txt"
 PLAN = ROOT / "crates/tegula-kernels/src/plan"
 FAMILIES = ["hopper", "mma", "vector"]
-# Bandwidths that were measured by themselves, and are no constants of a fit.
-FIXED = {"hopper.memory", "hopper.tpc_memory"}
+# Bandwidths and energies that were measured by themselves, and are no constants of a fit.
+FIXED = {"hopper.memory", "hopper.tpc_memory", "hopper.memory_flops", "hopper.l2_read_flops"}
 # Recipes within this factor of the best of their family are kept.
-KEPT = 1.35
+KEPT = 1.6
+# The ratio of times of finalists to those in short runs from which they ran at the power limit, and the
+# ratio to the fastest short run up to which the order at the limit may be another.
+AT_LIMIT = 1.03
+CLOSE = 1.15
 # The part of the mean error of a product that is forgiven: only the order of recipes of one family
 # matters for them. Kernels of mma.sync and vectors are compared with each other.
 FORGIVEN = {"hopper": 0.3, "mma": 0.0, "vector": 0.0}
@@ -44,6 +53,8 @@ SLOW = 0.4
 # The spread of a choice, as a fraction of the time, and the weight of errors of the times.
 SPREAD = 0.015
 ERRORS = 0.2
+# The weight that holds constants near their values before, for those that no measurement decides.
+PRIOR = 0.5
 # Products of models count as so many random ones.
 MODEL_WEIGHT = 4.0
 FOLDS = 3
@@ -76,7 +87,15 @@ def add(gpu, paths):
         for row in json.loads(Path(path).read_text())["rows"]:
             product = " ".join(str(row[key]) for key in ("dtype", "layout", "m", "n", "k"))
             samples = row["glances"] or [] if "glances" in row else [row]
-            samples = [(sample["us"], sample["kernel"]) for sample in samples if sample["us"]]
+            samples = {sample["kernel"]: sample["us"] for sample in samples if sample["us"]}
+            # Finalists ran at the power limit, if they reach it, and the others in short runs. Those that
+            # were not much slower in short runs might be faster at the limit, and are left out.
+            finalists = {sample["kernel"]: sample["us"] for sample in row.get("finalists") or []}
+            if finalists:
+                slower = np.median([us / samples[kernel] for kernel, us in finalists.items() if kernel in samples])
+                least = CLOSE * min(samples.values()) if slower > AT_LIMIT else 0
+                samples = {kernel: us * slower for kernel, us in samples.items() if us > least} | finalists
+            samples = [(us, kernel) for kernel, us in samples.items()]
             best = {}
             for us, name in samples:
                 family = name.split("_")[0]
@@ -140,7 +159,7 @@ def fitted(predictor, data, family, values, used):
         mean = np.bincount(product, error * weight, len(data.products)) / np.maximum(total, 1e-9)
         error -= FORGIVEN[family] * mean[product]
         error *= np.where((loss > 0.05) & (error > 0), SLOW, 1)
-        return error * np.sqrt(weight / total[product] * 20)
+        return np.append(error * np.sqrt(weight / total[product] * 20), PRIOR * (x - start))
 
     start = np.log(np.maximum(values[free], 1e-4))
     found = values.copy()
@@ -186,11 +205,14 @@ def refined(predictor, data, family, values, used):
 
 
 def fit(predictor, data, used):
-    """All constants fitted to the lines in `used`, one family after the other."""
+    """The constants of the selected families, fitted to the lines in `used`, one family after the other.
+
+    The search begins at the constants in the files, which may know products held out.
+    """
     values = predictor.start
-    for family in FAMILIES:
+    for family in selected:
         values = fitted(predictor, data, family, values, used)
-    return refined(predictor, data, "hopper", values, used)
+    return refined(predictor, data, "hopper", values, used) if "hopper" in selected else values
 
 
 def summary(name, losses):
@@ -229,6 +251,10 @@ def write(names, values):
 if sys.argv[1:2] == ["--add"]:
     add(sys.argv[2], sys.argv[3:])
     sys.exit()
+unknown = set(sys.argv[1:]) - {"--write", *FAMILIES}
+if unknown:
+    sys.exit(f"unknown arguments: {', '.join(unknown)}; the families are {', '.join(FAMILIES)}")
+selected = [family for family in FAMILIES if family in sys.argv] or FAMILIES
 lines = gzip.open(DATA, "rt").readlines()
 predictor, data = Predictor(lines), Measurements(lines)
 everything = np.full(len(lines), True)

@@ -124,6 +124,12 @@ pub trait KernelFamily: GemmVariant {
     /// The candidates for a product. Those without a predicted time are ordered by promise.
     fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<CandidateOf<Self>>;
 
+    /// The first candidate with the least predicted time.
+    fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<CandidateOf<Self>> {
+        let all = Self::candidates(problem, gpu).into_iter();
+        all.min_by(|a, b| a.time().total_cmp(&b.time()))
+    }
+
     /// The candidates that divide k into this number of ranges, for every m: their order of
     /// accumulation may be that of others. None of a family that plans do not use in that way.
     fn candidates_in_ranges(_problem: &Problem, _gpu: &GpuDescription, _ranges: u32) -> Vec<CandidateOf<Self>> {

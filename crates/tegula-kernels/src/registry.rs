@@ -74,6 +74,12 @@ macro_rules! registry {
                 all
             }
 
+            /// The first candidate of all families with the least predicted time.
+            pub(crate) fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<CandidateOf<Self>> {
+                let of_families = [$(<$Family as KernelFamily>::fastest(problem, gpu).map(of_any_family)),*];
+                of_families.into_iter().flatten().min_by(|a, b| a.time().total_cmp(&b.time()))
+            }
+
             /// The candidates of all families that divide k into this number of ranges.
             pub(crate) fn candidates_in_ranges(
                 problem: &Problem,

@@ -34,9 +34,10 @@ impl<'k> PingPongOrder<'k> {
         self.order.init(consumer, WARPS);
     }
 
-    /// Whether the current tile is this consumer's.
+    /// Whether the current tile is this consumer's. By a vote, so that the assembler takes the
+    /// branch for uniform and keeps operand descriptors in uniform registers.
     pub fn owns_tile(&self, consumer: Val<'k, u32>) -> Pred<'k> {
-        self.owner.get().eq(consumer)
+        self.k.all(self.owner.get().eq(consumer), FULL_WARP)
     }
 
     /// Waits until this consumer may multiply. The first consumer starts its first tile at once.

@@ -11,6 +11,9 @@ use super::{ROW_BYTES, WARPGROUP};
 use crate::name_fields::{NameFields, write_field};
 use crate::{FragmentLayout, blocked};
 
+/// The most columns of an epilogue subtile whose rows are longer than a swizzle pattern.
+const MAX_SUBTILE_COLS: u32 = 104;
+
 /// The configuration of a `wgmma` pipeline: tile, warpgroups, stages and cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pipeline {
@@ -98,14 +101,18 @@ impl Pipeline {
     }
 
     /// Columns of an epilogue subtile: the most that divide the tile and a block's part of it, up
-    /// to `max`.
+    /// to `max`. Where these are few, one up to 104 columns wide is faster.
     pub(crate) fn subtile_cols(&self, max: u32) -> Option<u32> {
         let accumulators = self.accumulators();
         let own = accumulators.checked_div(self.cluster_k).filter(|own| own * self.cluster_k == accumulators)?;
-        (1..=max / 8)
-            .rev()
-            .map(|count| count * 8)
-            .find(|cols| self.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
+        let widest = |max: u32| {
+            let cols = (1..=max / 8).rev().map(|count| count * 8);
+            cols.into_iter().find(|cols| self.tile[1].is_multiple_of(*cols) && own.is_multiple_of(cols / 2))
+        };
+        match widest(max) {
+            Some(cols) if cols < 32 && max >= ROW_BYTES / 2 => widest(MAX_SUBTILE_COLS),
+            cols => cols,
+        }
     }
 
     /// Columns of B in a stage: those of the tile if B is contiguous along k (`along_k`). Otherwise

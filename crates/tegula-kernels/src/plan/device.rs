@@ -60,6 +60,8 @@ pub struct GpuDescription {
 
 /// The SM clock under load at which the costs were fitted, in megahertz.
 const FITTED_CLOCK: u32 = 1755;
+/// The power limit at which the costs were fitted, in 10^9 operations per second.
+const FITTED_POWER_LIMIT: u32 = 750_000;
 /// The maximum clock of the same GPUs.
 const FITTED_MAX_CLOCK: u32 = 1980;
 
@@ -74,16 +76,15 @@ impl GpuDescription {
         memory_bandwidth: 4_916_736,
         l2_bytes: 62_914_560,
         clock: FITTED_CLOCK,
-        power_limited_gflops: 2_000_000,
+        power_limited_gflops: FITTED_POWER_LIMIT,
     };
 
     /// A description by a GPU's properties: the maximum clock in megahertz, and the others as in
     /// the fields.
     ///
-    /// Under load the clock is the same fraction of the maximum as on an H200. The power limit
-    /// never binds, since the costs were fitted to short runs: [calibration](super::calibration)
-    /// measures that of sustained runs. A bandwidth or clock that the driver does not report
-    /// (zero) is that of an H100.
+    /// Under load the clock is the same fraction of the maximum as on an H200, and the power limit
+    /// is that of an H200; [calibration](super::calibration) measures both. A bandwidth or clock
+    /// that the driver does not report (zero) is that of an H100.
     pub fn of(compute: (u32, u32), multiprocessors: u32, memory_bandwidth: u32, l2_bytes: u32, max_clock: u32) -> Self {
         let known = |value: u32, default: u32| if value == 0 { default } else { value };
         let clock = u64::from(max_clock) * u64::from(FITTED_CLOCK) / u64::from(FITTED_MAX_CLOCK);

@@ -22,74 +22,81 @@ fitted! {
     /// Costs of the `wgmma` pipelines, fitted by `benchmarks/cost/fit_plan.py`.
     HopperCosts {
         /// Microseconds of `wgmma` for one k-step of a tile, in the order of [`STEP_KNOTS`].
-        step_times: [f64; STEP_TIMES] = [0.11, 0.108, 0.114, 0.186, 0.231, 0.148, 0.153, 0.216, 0.332, 0.12, 0.151, 0.218, 0.308, 0.234, 0.233, 0.311, 0.457, 0.597, 0.241, 0.348, 0.523, 0.684, 0.218, 0.355, 0.539, 0.855, 0.371, 0.438, 0.655, 0.312, 0.497, 0.631, 0.388, 0.563, 0.729],
+        step_times: [f64; STEP_TIMES] = [0.102, 0.108, 0.118, 0.215, 0.219, 0.146, 0.149, 0.213, 0.353, 0.11, 0.161, 0.199, 0.416, 0.31, 0.247, 0.344, 0.54, 0.704, 0.242, 0.426, 0.643, 0.887, 0.25, 0.45, 0.677, 0.904, 0.329, 0.509, 0.775, 0.338, 0.662, 0.788, 0.363, 0.683, 0.81],
         /// Clocks of TMA per row of 128 bytes while both SMs of the TPC request rows: of rows
         /// aligned to 128, 64, 32 and 16 bytes.
-        tma_row: [f64; 4] = [1.76, 2.63, 3.22, 4.69],
+        tma_row: [f64; 4] = [2.4, 2.76, 3.46, 4.94],
         /// The fraction of these clocks while the other SM of the TPC is idle.
-        tma_unshared: f64 = 0.624,
+        tma_unshared: f64 = 0.6,
         /// Clocks of TMA per out-of-bounds row while all SMs request them: zero fill is not free.
-        tma_zero_fill: f64 = 9.68,
+        tma_zero_fill: f64 = 9.5,
         /// The divisor of the bytes that an SM reads from the L2 cache. The quotient is the
         /// microseconds by which these reads slow down `wgmma` while all SMs read.
-        l2_contention: f64 = 4.76e5,
+        l2_contention: f64 = 2.17e5,
         /// Microseconds from a TMA request to its arrival, under load.
-        load_latency: f64 = 0.857,
+        load_latency: f64 = 0.935,
         /// Microseconds until the first TMA request.
-        launch_start: f64 = 0.711,
+        launch_start: f64 = 0.645,
         /// Microseconds per tile until its first k-step.
-        tile_start: f64 = 0.281,
+        tile_start: f64 = 0.37,
         /// Duration of the pipeline's prologue, in k-steps.
-        prologue: f64 = 3.15,
+        prologue: f64 = 3.139,
         /// Microseconds that multicast clusters add at the start.
-        multicast_start: f64 = 0.786,
+        multicast_start: f64 = 0.85,
         /// Microseconds that multicast clusters add per tile.
-        multicast_tile: f64 = 0.0467,
+        multicast_tile: f64 = 0.0704,
         /// Microseconds added where both operands are multicast.
-        multicast_both: f64 = 0.16,
+        multicast_both: f64 = 0.162,
         /// Microseconds of the store of 128 accumulators per thread.
-        store: f64 = 0.646,
+        store: f64 = 0.595,
         /// The multiplier of this time where TMA cannot store C: for a row-major and a column-major
         /// C.
-        element_store: [f64; 2] = [2.18, 3.22],
+        element_store: [f64; 2] = [2.0, 3.49],
         /// Microseconds added per epilogue subtile beyond one for 64 columns.
-        store_subtile: f64 = 0.428,
+        store_subtile: f64 = 0.453,
         /// Microseconds of the DSMEM reduction of any tile.
-        dsmem_reduction: f64 = 0.424,
+        dsmem_reduction: f64 = 0.438,
         /// Microseconds that the DSMEM reduction adds for a tile of 128×256, in proportion to the
         /// area.
-        dsmem_reduction_area: f64 = 4.32,
+        dsmem_reduction_area: f64 = 3.75,
         /// Microseconds that the DSMEM reduction adds per doubling of the blocks beyond two.
-        dsmem_reduction_doubling: f64 = 0.166,
+        dsmem_reduction_doubling: f64 = 0.174,
         /// Microseconds of the stream-K fix-up of any tile.
-        fix_up: f64 = 2.69,
+        fix_up: f64 = 2.46,
         /// Microseconds that the fix-up adds for a tile of 128×256, in proportion to the area.
-        fix_up_area: f64 = 1.51,
+        fix_up_area: f64 = 1.66,
         /// The same for each further contributor to a tile.
-        fix_up_contributor: f64 = 3.08,
+        fix_up_contributor: f64 = 3.63,
         /// The fraction of the memory bandwidth at which bytes take the part of the memory time
         /// that is not hidden.
-        unhidden_memory: f64 = 6.49,
+        unhidden_memory: f64 = 10.5,
         /// The fraction of the memory bandwidth that bounds the time.
         memory: f64 = 1.03,
         /// Bytes per microsecond that the SMs of a TPC read from memory.
         tpc_memory: f64 = 9e4,
         /// The multiplier by which k-steps take longer under stream-K.
-        stream_k_step: f64 = 1.18,
+        stream_k_step: f64 = 1.16,
+        /// The multiplier of the step time in the ping-pong schedule.
+        ping_pong_step: f64 = 0.935,
+        /// Microseconds per tile between two consumers in the ping-pong schedule.
+        ping_pong_tile: f64 = 0.127,
         /// Weight of shared memory reads beyond those of 256 columns in the power bound.
-        shared_read: f64 = 0.843,
-        /// Floating-point operations that take as much energy as a byte read from the L2 cache.
-        l2_read_flops: f64 = 6.1,
+        shared_read: f64 = 0.113,
+        /// Floating-point operations that take as much energy as a byte of memory, by a fit to the
+        /// times of kernels at the power limit.
+        memory_flops: f64 = 47.6,
+        /// The same for a byte read from the L2 cache.
+        l2_read_flops: f64 = 12.2,
         /// The multiplier of the step time where B is contiguous along k.
-        k_contiguous_b: f64 = 0.919,
+        k_contiguous_b: f64 = 0.97,
         /// Bytes per microsecond of packing, read and written: of row-major and of column-major
         /// operands.
-        pack: [f64; 2] = [3.94e6, 3.4e6],
+        pack: [f64; 2] = [4.02e6, 3.17e6],
         /// Microseconds of the packing launch.
-        pack_launch: f64 = 1.28,
+        pack_launch: f64 = 1.32,
         /// Microseconds of the launch of the split-K reduction.
-        reduction_launch: f64 = 1.76,
+        reduction_launch: f64 = 1.8,
         /// Bytes per microsecond of partial sums, written and read.
-        partial_sums: f64 = 2.64e6,
+        partial_sums: f64 = 2.87e6,
     }
 }

@@ -109,6 +109,13 @@ impl FromStr for Split {
     }
 }
 
+impl<K> CandidateOf<K> {
+    /// The predicted microseconds; infinite if unknown.
+    pub(crate) fn time(&self) -> f64 {
+        self.microseconds.unwrap_or(f64::INFINITY)
+    }
+}
+
 impl<K> RecipeOf<K> {
     /// The product by a kernel, without a split or an epilogue.
     pub const fn new(kernel: K) -> Self {

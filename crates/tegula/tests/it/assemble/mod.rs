@@ -163,10 +163,11 @@ fn kernels_assemble_without_spills_and_warnings() {
     let mut lock = Lock::empty(&assembly.lock.version);
     let unknown = assembled.iter().filter(|(_, resources)| resources.is_none()).count();
     assembled.into_iter().for_each(|(text, resources)| lock.insert(text, resources));
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    // Also with failures, so that the others are not assembled again.
     if bless() && assembly.filter.is_empty() && assembly.ptxas.is_some() {
         lock.write();
     }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
     if assembly.ptxas.is_none() {
         return println!("skipped: {unknown} changed texts, without an assembler");
     }
