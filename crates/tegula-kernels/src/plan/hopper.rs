@@ -409,8 +409,11 @@ fn time_within(
     };
     let store = costs.store * element_store + costs.store_subtile * (subtiles - 1.0);
     let [cluster_m, cluster_n] = kernel.pipeline.cluster;
-    let [multicast_start, multicast_tile] =
-        if cluster_m * cluster_n > 1 { [costs.multicast_start, costs.multicast_tile] } else { [0.0; 2] };
+    let [multicast_start, multicast_tile] = if cluster_m * cluster_n > 1 {
+        [costs.multicast_start[usize::from(cluster_k > 1)], costs.multicast_tile]
+    } else {
+        [0.0; 2]
+    };
     let multicast_both = if cluster_m.min(cluster_n) > 1 { costs.multicast_both } else { 0.0 };
     let accumulators = f64::from(kernel.pipeline.accumulators()) / 128.0;
     let tile_time = clock_scale
