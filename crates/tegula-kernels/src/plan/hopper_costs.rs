@@ -41,8 +41,8 @@ fitted! {
         tile_start: f64 = 0.37,
         /// Duration of the pipeline's prologue, in k-steps.
         prologue: f64 = 3.139,
-        /// Microseconds that multicast clusters add at the start, and those that also split k: their
-        /// start is otherwise a part of the DSMEM reduction.
+        /// Microseconds that multicast clusters add at the start. Those that also split k start in
+        /// any case, which is a part of the DSMEM reduction.
         multicast_start: [f64; 2] = [0.85, 0.47],
         /// Microseconds that multicast clusters add per tile.
         multicast_tile: f64 = 0.0704,
