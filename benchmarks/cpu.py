@@ -3,8 +3,8 @@
     python3 benchmarks/cpu.py benchmarks/cpu-f32 one.json two.json …
 
 Writes `cpu-f32.json`, a row for each shape and number of threads from the last file that has it, and
-`cpu-f32.svg`, bars of the ratio (the fastest peer's time by ours). `runs` in the object has the
-commands.
+`cpu-f32.svg`, bars of the ratio (the fastest peer's time by ours); with three numbers of threads or
+more also `cpu-f32-threads.svg`, the speed against them. `runs` in the object has the commands.
 """
 
 import json
@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 WIDTH, BAR, GAP, LEFT, MOST = 860, 11, 7, 150, 2.0
-COLORS = ["#3465a4", "#e08030", "#4e9a06", "#75507b"]
+COLORS = ["#3465a4", "#e08030", "#4e9a06", "#75507b", "#c4a000"]
+PANELS, PANEL = 5, (170, 130)
 
 
 def joined(paths):
@@ -78,6 +79,44 @@ def drawn(whole):
     return "\n".join(parts) + "\n"
 
 
+def curves(whole):
+    """Speed against the number of threads, a panel for each shape: ours, and the fastest peer dashed."""
+    threads = sorted({row["threads"] for row in whole["rows"]})
+    shapes = {}
+    for row in whole["rows"]:
+        if row["us"]:
+            shapes.setdefault((row["m"], row["n"], row["k"]), []).append(row)
+    wide, high = PANEL
+    size = f'width="{PANELS * wide + 10}" height="{30 + -(-len(shapes) // PANELS) * high}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="10">',
+        f'<rect {size} fill="white"/>',
+        f'<text x="8" y="18" font-size="13">{whole["rows"][0]["dtype"]}: TFLOP/s with {", ".join(map(str, threads))} threads, the most above each panel;'
+        f' <tspan fill="{COLORS[0]}">Tegula</tspan>, <tspan fill="{COLORS[1]}">the fastest peer (dashed)</tspan></text>',
+    ]
+    for i, (shape, rows) in enumerate(shapes.items()):
+        left, top = 14 + i % PANELS * wide, 44 + i // PANELS * high
+        width, height = wide - 30, high - 42
+        rows.sort(key=lambda row: row["threads"])
+        most = max(max(row["tflops"], row["peer_tflops"] or 0) for row in rows)
+        parts.append(f'<text x="{left}" y="{top}">{"×".join(map(str, shape))}: {most:.3g}</text>')
+        parts.append(f'<path d="M{left} {top + 6}v{height}h{width}" fill="none" stroke="#888"/>')
+        for key, color, dash in [("tflops", COLORS[0], "none"), ("peer_tflops", COLORS[1], "4 2")]:
+            points = [
+                f'{left + threads.index(row["threads"]) * width / (len(threads) - 1):.1f},{top + 6 + height * (1 - row[key] / most):.1f}'
+                for row in rows
+                if row[key]
+            ]
+            if points:
+                line = f'stroke="{color}" stroke-dasharray="{dash}" stroke-width="1.5"'
+                parts.append(f'<polyline points="{" ".join(points)}" fill="none" {line}/>')
+        for at, count in enumerate(threads):
+            x = left + at * width / (len(threads) - 1)
+            parts.append(f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle" fill="#555">{count}</text>')
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
 def main():
     """Joins, writes, draws, and prints the means."""
     out, *paths = sys.argv[1:]
@@ -85,6 +124,8 @@ def main():
     Path(f"{out}.json").write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
     if whole["peers"]:
         Path(f"{out}.svg").write_text(drawn(whole))
+    if len({row["threads"] for row in whole["rows"]}) > 2:
+        Path(f"{out}-threads.svg").write_text(curves(whole))
     of_peers = [row for row in whole["rows"] if row["ratio"]]
     for count in sorted({row["threads"] for row in of_peers}):
         rows = [row for row in of_peers if row["threads"] == count]
