@@ -249,6 +249,12 @@ fn warp_uniform_conditions_are_recognized() {
     check(exchanged(true)).unwrap();
     let Err(Error::InvalidKernel { faults, .. }) = check(exchanged(false)) else { panic!("warps diverge") };
     assert_eq!(faults.len(), 3, "{faults:?}");
+    // The last warp has 16 lanes, so the ballots of the two warps differ.
+    let ballot = kernel("ballot", Block::d1(48), |k| {
+        k.grid([(); 3].map(|()| k.constant(1)));
+        k.when(k.ballot(k.block_x().eq(0), FULL_WARP).eq(u32::MAX), || k.barrier());
+    });
+    assert!(check(ballot).is_err());
     let equal_trip_counts = blocks(1, 64, |k| {
         let (y, t) = (k.output::<u32>("y"), k.thread_x());
         k.for_each(t, t + y.cols(), |_| k.barrier());

@@ -15,7 +15,7 @@ use super::effort::{full, is_full_run, seeds, some};
 use super::product::{Product, Random, Sample, StorageLayout};
 
 /// Small tiles, otherwise configured like the large pipelines.
-const PIPELINES: [&str; 25] = [
+const PIPELINES: [&str; 27] = [
     "hopper_64x64x64_consumers1_stages2",
     "hopper_64x128x64_consumers1_stages3",
     "hopper_128x64x64_consumers2_stages3",
@@ -41,6 +41,8 @@ const PIPELINES: [&str; 25] = [
     "hopper_64x64x64_consumers2_stages3_pingpong",
     "hopper_128x72x64_consumers2_stages2_cluster2x1_pingpong",
     "hopper_128x168x64_consumers2_stages2_cluster1x2_pingpong",
+    "hopper_64x64x64_consumers1_stages2_cluster4x1_clusterk2",
+    "hopper_64x48x64_consumers1_stages2_cluster4x1_clusterk2",
 ];
 
 /// Runs a random product with a random pipeline, split and packing.
