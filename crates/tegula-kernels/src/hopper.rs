@@ -61,7 +61,7 @@ const WARPS: u32 = WARPGROUP / 32;
 const ROW_BYTES: u32 = 128;
 /// The maximum number of accumulators of a thread.
 const MAX_ACCUMULATORS: u32 = 128;
-/// The same with two ping-pong consumers, whose threads then have 240 registers.
+/// The same with two ping-pong consumers; their threads then have 240 registers.
 const MAX_PING_PONG_ACCUMULATORS: u32 = 176;
 /// Accumulators of a thread from which stream-K lacks registers: with two consumers and with three.
 const STREAM_K_ACCUMULATORS: [u32; 2] = [120, 64];
@@ -538,7 +538,7 @@ impl<'k, T: Element<Acc = f32>> PipelineContext<'k, T> {
         let k = self.k;
         let Pipeline { tile: [rows, cols, _], stages, .. } = self.pipeline;
         // The assembler takes a shuffled value for uniform in the warp. So operand descriptors take
-        // uniform registers and few instructions, which saves 1 to 3 % of the energy.
+        // uniform registers and few instructions, which saves energy.
         let consumer = k.shuffle(Shuffle::Index, k.warpgroup() - 1, 0, FULL_WARP);
         let rows = rows / self.pipeline.consumers_per_tile();
         let first_row = if self.sequence.is_some() { k.constant(0) } else { consumer * rows };

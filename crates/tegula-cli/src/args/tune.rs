@@ -34,7 +34,8 @@ kernel used for the first time is assembled by the driver, which takes a tenth o
 The object of --json has machine, driver, version, seed, command, within_5_percent and rows; a row has dtype, layout, m, n, k, batch, \
 candidates, timed, chosen, chosen_tflops, chosen_us, winner (the fastest), winner_tflops, winner_us, \
 ratio, glances, finalists and error; glances are the first timings of all timed kernels, each with \
-kernel and us, and finalists the last timings of the fastest and the chosen. Times are microseconds per call; missing values are null. The file and the cache are replaced \
+kernel and us, and finalists the last timings of the fastest and the chosen. Times are \
+microseconds per call; missing values are null. The file and the cache are replaced \
 atomically after each row.
 
 The cost model needs the bandwidth of memory, the clock under load and the power limit of the GPU. \

@@ -11,7 +11,7 @@ use super::{ROW_BYTES, WARPGROUP};
 use crate::name_fields::{NameFields, write_field};
 use crate::{FragmentLayout, blocked};
 
-/// The most columns of an epilogue subtile whose rows are longer than a swizzle pattern.
+/// The most columns of an epilogue subtile with rows longer than a swizzle pattern.
 const MAX_SUBTILE_COLS: u32 = 104;
 
 /// The configuration of a `wgmma` pipeline: tile, warpgroups, stages and cluster.

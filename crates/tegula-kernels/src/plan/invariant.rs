@@ -51,7 +51,7 @@ pub fn choose_invariant(problem: &Problem, caps: &Caps, tuned: &TuningTable) -> 
     }
     let all = candidates(problem, &gpu, order.ranges())
         .map(|candidate| Candidate { recipe: candidate.recipe.legalize(problem.layouts), ..candidate });
-    let fastest = all.filter(|candidate| keeps_order(&candidate.recipe)).min_by(|a, b| time(a).total_cmp(&time(b)));
+    let fastest = all.filter(|candidate| keeps_order(&candidate.recipe)).min_by(|a, b| a.time().total_cmp(&b.time()));
     fastest.map(|candidate| Plan::Gpu(candidate.recipe)).ok_or_else(|| Error::Unsupported {
         what: "batch invariance of these layouts".into(),
         ty: problem.ty,
@@ -72,10 +72,6 @@ pub fn keeps_order(recipe: &Recipe, problem: &Problem, caps: &Caps) -> bool {
 /// The recipe where no family has candidates, with the same tile for every m.
 fn plain(problem: &Problem) -> Recipe {
     Plain::new(PlainKind::Tiled, problem.ty, PLAIN_TILE).into()
-}
-
-fn time(candidate: &Candidate) -> f64 {
-    candidate.microseconds.unwrap_or(f64::INFINITY)
 }
 
 /// The candidates with a predicted time and this number of ranges.
@@ -119,11 +115,11 @@ fn choose_order(&(ty, accuracy, [n, k], compute): &OrderKey) -> Option<Order> {
     for (i, m) in ROWS.into_iter().enumerate() {
         let problem = Problem { ty, accuracy, m, n, k, batches: 1, layouts };
         let all = GemmKernel::candidates(&problem, &gpu);
-        let default = all.iter().map(time).fold(f64::INFINITY, f64::min);
+        let default = all.iter().map(Candidate::time).fold(f64::INFINITY, f64::min);
         for candidate in RANGES.into_iter().flat_map(|ranges| candidates(&problem, &gpu, ranges)) {
             let Some(order) = candidate.recipe.order(k) else { continue };
             let loss = &mut losses.entry(order).or_insert([f64::INFINITY; ROWS.len()])[i];
-            *loss = loss.min(time(&candidate) / default);
+            *loss = loss.min(candidate.time() / default);
         }
     }
     let score = |losses: &[f64; ROWS.len()]| {

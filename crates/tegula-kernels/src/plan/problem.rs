@@ -23,6 +23,13 @@ pub struct Problem {
     pub layouts: [OperandLayout; 3],
 }
 
+impl Problem {
+    /// Floating-point operations; a multiply-add counts as two.
+    pub fn flops(&self) -> f64 {
+        [self.m, self.n, self.k, self.batches].into_iter().fold(2.0, |flops, extent| flops * extent as f64)
+    }
+}
+
 /// The properties of an operand's layout that kernels depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperandLayout {

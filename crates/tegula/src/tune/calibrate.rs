@@ -107,9 +107,8 @@ fn scratch<T: Element>(gpu: &Gpu, problem: &Problem) -> Result<Scratch<T>> {
 /// The median seconds of a call. Calls that may reach the power limit run for longer.
 fn call_seconds(timer: &mut dyn Timed, sets: usize, problem: &Problem) -> Result<f64> {
     let call = estimate_call_time(timer)?;
-    let flops = [problem.m, problem.n, problem.k].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
     let SamplingPlan { calls_per_sample, samples_per_slot, warm_up_samples, .. } =
-        SamplingPlan::new(call, sets, may_be_power_limited(problem.ty, flops, call));
+        SamplingPlan::new(call, sets, may_be_power_limited(problem.ty, problem.flops(), call));
     let samples = timer.time(samples_per_slot, calls_per_sample)?;
     Ok(median(samples.get(warm_up_samples..).unwrap_or(&samples)))
 }

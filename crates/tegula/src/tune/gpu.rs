@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use tegula_core::epilogue::Epilogue;
-use tegula_kernels::plan::{Operands, Plan, Problem, Recipe, choose, legal};
+use tegula_kernels::plan::{Operands, Plan, Recipe, choose, legal};
 
 use super::graph_timer::GraphTimer;
 use super::interleave::{may_be_power_limited, timed};
@@ -56,9 +56,7 @@ pub fn tune<T: Element>(
         GraphTimer::new(sets, move |a, b, c| device.run(&plan, Gemm::new(a, b, c).accuracy(accuracy)).map(drop))
     };
     let mut timers: Vec<_> = shortlist.iter().map(|recipe| timer(*recipe)).collect();
-    let Problem { ty, m, n, k, batches, .. } = problem;
-    let flops = [m, n, k, batches].into_iter().fold(2.0, |flops, extent| flops * extent as f64);
-    let power_limited = |call| may_be_power_limited(ty, flops, call);
+    let power_limited = |call| may_be_power_limited(problem.ty, problem.flops(), call);
     let times = time_shortlist(&shortlist, &mut timed(&mut timers), sets.count(), &power_limited, budget)?;
     drop(timers);
     let mut wrong = None;

@@ -169,7 +169,7 @@ pub(super) fn time_shortlist(
 }
 
 /// The number of screened candidates, fastest first, that long slots can time within some seconds,
-/// with the first of the shortlist (number 0), whose calls take about `first_call` seconds.
+/// with the first of the shortlist (number 0). Its calls take about `first_call` seconds.
 fn sustained_count(screened: &[(usize, f64)], first_call: f64, plan: SamplingPlan, seconds: f64) -> usize {
     let mut left = seconds - plan.slot_seconds(first_call);
     let fits = |(index, call): &&(usize, f64)| {
