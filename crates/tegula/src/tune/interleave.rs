@@ -34,6 +34,8 @@ const MAX_CALLS: usize = 1 << 14;
 const SCREEN_SECONDS: f64 = 3e-4;
 /// Candidates that are timed interleaved after screening.
 const FINALISTS: usize = 4;
+/// A finalist slower than the fastest by this factor after a round is not timed again.
+const CLEARLY_SLOWER: f64 = 1.02;
 
 /// Operations per call from which a GPU may reach its power limit: 2048³ multiply-adds.
 const POWER_LIMITED_FLOPS: f64 = 2.0 * 2048.0 * 2048.0 * 2048.0;
@@ -196,8 +198,8 @@ pub(super) fn timed<T: Timed>(candidates: &mut [T]) -> Vec<&mut dyn Timed> {
 
 /// Ranks candidates with estimated seconds per call, fastest first.
 ///
-/// All are screened, then the fastest few are timed interleaved and come first. Candidates that
-/// fail are dropped.
+/// All are screened, then the fastest few are timed interleaved, round by round until they differ,
+/// and come first. Candidates that fail are dropped.
 pub fn rank_candidates<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> Vec<(usize, f64)> {
     rank(&mut timed(candidates), plan)
 }
@@ -208,8 +210,22 @@ fn rank(candidates: &mut [&mut dyn Timed], plan: SamplingPlan) -> Vec<(usize, f6
         return screened;
     }
     let others = screened.split_off(screened.len().min(FINALISTS));
-    let finalists: Vec<_> = screened.into_iter().map(|(index, _)| index).collect();
-    let mut ranking = rank_by_interleaving(candidates, &finalists, plan);
+    let mut finalists: Vec<_> = screened.into_iter().map(|(index, _)| (index, Vec::new())).collect();
+    let mut slower = Vec::new();
+    for _ in 0..MIN_ROUNDS {
+        time_slots(candidates, &mut finalists, plan);
+        let best = finalists.iter().map(|(_, times)| median(times)).fold(f64::INFINITY, f64::min);
+        let is_slower = |finalist: &mut (usize, Vec<f64>)| median(&finalist.1) > CLEARLY_SLOWER * best;
+        slower.extend(finalists.extract_if(.., is_slower));
+        if finalists.len() < 2 {
+            break;
+        }
+    }
+    let mut ranking = medians(finalists);
+    sort_by_time(&mut ranking);
+    let mut slower = medians(slower);
+    sort_by_time(&mut slower);
+    ranking.extend(slower);
     ranking.extend(others);
     ranking
 }
@@ -283,26 +299,38 @@ pub(super) fn interleave_selected(
     min_rounds: usize,
     seconds: f64,
 ) -> Vec<(usize, f64)> {
-    let mut times = vec![Vec::new(); selected.len()];
+    let mut times: Vec<_> = selected.iter().map(|&index| (index, Vec::new())).collect();
     let (mut rounds, mut elapsed_total) = (0, 0.0);
     while rounds < min_rounds || elapsed_total < seconds {
-        let before = elapsed_total;
-        for (&index, times) in selected.iter().zip(&mut times) {
-            match plan.run_slot(&mut *candidates[index]) {
-                Ok((samples, elapsed)) => {
-                    times.extend(samples);
-                    elapsed_total += elapsed;
-                }
-                Err(error) => tracing::debug!(index, %error, "candidate failed"),
-            }
-        }
+        let elapsed = time_slots(candidates, &mut times, plan);
+        elapsed_total += elapsed;
         rounds += 1;
         // A clock that does not advance never reaches `seconds`.
-        if elapsed_total <= before && rounds >= min_rounds {
+        if elapsed <= 0.0 && rounds >= min_rounds {
             break;
         }
     }
-    let medians = selected.iter().zip(&times).map(|(&index, times)| (index, median(times)));
+    medians(times)
+}
+
+/// Times one slot of each of these candidates, adds the samples, and returns the seconds taken.
+fn time_slots(candidates: &mut [&mut dyn Timed], times: &mut [(usize, Vec<f64>)], plan: SamplingPlan) -> f64 {
+    let mut elapsed_total = 0.0;
+    for (index, times) in times {
+        match plan.run_slot(&mut *candidates[*index]) {
+            Ok((samples, elapsed)) => {
+                times.extend(samples);
+                elapsed_total += elapsed;
+            }
+            Err(error) => tracing::debug!(index, %error, "candidate failed"),
+        }
+    }
+    elapsed_total
+}
+
+/// The median of each candidate that has samples.
+fn medians(times: Vec<(usize, Vec<f64>)>) -> Vec<(usize, f64)> {
+    let medians = times.into_iter().map(|(index, times)| (index, median(&times)));
     medians.filter(|(_, call)| !call.is_nan()).collect()
 }
 
