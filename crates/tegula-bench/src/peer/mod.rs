@@ -197,9 +197,28 @@ fn open(search: &LibrarySearch) -> Result<Library> {
     let mut why = String::new();
     let open = |name: &&str| {
         // SAFETY: loading a library runs its initializers. The user requested this library.
-        unsafe { Library::new(*name) }.inspect_err(|error| why = error.to_string()).ok()
+        unsafe { open_with_own_symbols(name) }.inspect_err(|error| why = error.to_string()).ok()
     };
     names.iter().find_map(open).ok_or(Error::PeerUnavailable { library: search.name, why, advice: search.advice })
+}
+
+/// Opens a library that calls its own functions where other libraries have functions of the same
+/// names: MKL makes its own global, and the `cblas_sgemm` of BLIS would call the `sgemm_` of MKL.
+///
+/// # Safety
+/// The initializers of the library are sound.
+unsafe fn open_with_own_symbols(name: &str) -> std::result::Result<Library, libloading::Error> {
+    // SAFETY: guaranteed by the caller.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    return unsafe {
+        let flags = libc::RTLD_LAZY | libc::RTLD_LOCAL | libc::RTLD_DEEPBIND;
+        libloading::os::unix::Library::open(Some(name), flags).map(Library::from)
+    };
+    // SAFETY: guaranteed by the caller.
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    unsafe {
+        Library::new(name)
+    }
 }
 
 /// A function that sets the number of threads, by the width of its argument.

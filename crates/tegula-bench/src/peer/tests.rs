@@ -86,3 +86,41 @@ fn peer_f32_results_are_rounded_once() {
     );
     assert_eq!(rounded::<f16>(1.0 + 1.0 / 4096.0).to_f32(), 1.0);
 }
+
+/// Two libraries have a function `answer`, and one of them is global, as MKL is. The other one calls
+/// its own.
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn opened_library_calls_its_own_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = |name: &str, source: &str| {
+        let path = folder.path().join(name);
+        let file = path.with_extension("c");
+        std::fs::write(&file, source).unwrap();
+        let compiler = env::var_os("CXX").unwrap_or_else(|| "c++".into());
+        let mut command = std::process::Command::new(compiler);
+        match command.args(["-x", "c", "-shared", "-fPIC", "-o"]).arg(&path).arg(&file).status() {
+            Ok(status) => assert!(status.success(), "{command:?}: {status}"),
+            Err(why) => {
+                let required = env::var("TEGULA_REQUIRE_CXX").is_ok_and(|required| required == "1");
+                assert!(!required, "{command:?}: {why}");
+                return None;
+            }
+        }
+        Some(path.to_str().unwrap().to_owned())
+    };
+    let first = library("first.so", "int answer(void) { return 1; }\n");
+    let second = library("second.so", "int answer(void) { return 2; }\nint asked(void) { return answer(); }\n");
+    let (Some(first), Some(second)) = (first, second) else {
+        eprintln!("skipped: no C compiler");
+        return;
+    };
+    // SAFETY: the libraries have no initializers, and `asked` is of this type.
+    unsafe {
+        let flags = libc::RTLD_NOW | libc::RTLD_GLOBAL;
+        let _global = libloading::os::unix::Library::open(Some(&first), flags).unwrap();
+        let library = open_with_own_symbols(&second).unwrap();
+        let asked = library.get::<unsafe extern "C" fn() -> c_int>(b"asked").unwrap();
+        assert_eq!(asked(), 2);
+    }
+}
