@@ -87,7 +87,7 @@ fn peer_f32_results_are_rounded_once() {
     assert_eq!(rounded::<f16>(1.0 + 1.0 / 4096.0).to_f32(), 1.0);
 }
 
-/// Two libraries have a function `answer`, and one of them is global, as MKL is. The other one calls
+/// Two libraries have a function `answer`, and one of them is global, as MKL is. The other calls
 /// its own.
 #[test]
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -16,13 +16,14 @@ pub(super) struct EpilogueStore<'k, T: Element> {
     pub product: Product<'k, T>,
     /// The tensor map of C, if TMA stores it.
     pub tensor: Option<Tensor<'k, T::Out>>,
-    /// The staging tiles; none for split-K partial sums. Each consumer has two: one is filled while
-    /// the other is stored.
+    /// The staging tiles; none for split-K partial sums.
     tiles: Option<Shared<'k, T::Out>>,
     /// The stream-K workspace, if any.
     pub workspace: Option<StreamKWorkspace<'k>>,
-    /// The next of the two staging tiles.
+    /// The next of two staging tiles of a consumer.
     next: Var<'k, u32>,
+    /// Staging tiles of a consumer.
+    buffers: u32,
     /// Columns of a staging tile.
     cols: u32,
     /// Accumulators of a thread in 64 rows.
@@ -59,10 +60,12 @@ impl<'k, T: Element<Acc = f32>> EpilogueStore<'k, T> {
             variant.pipeline.fragment_layout(),
             variant.epilogue,
         );
-        let (slots, lines) = (2 * variant.pipeline.consumers, tile.lines(order));
+        let buffers = variant.pipeline.staging_tiles();
+        let (slots, lines) = (buffers * variant.pipeline.consumers, tile.lines(order));
         let tiles = is_output.then(|| k.tiles("tile_c", slots, lines, swizzle));
         let next = k.var(0u32);
-        EpilogueStore { k, product, tensor, tiles, workspace, next, cols, accumulators: tile_cols / 2, column_major }
+        let accumulators = tile_cols / 2;
+        EpilogueStore { k, product, tensor, tiles, workspace, next, buffers, cols, accumulators, column_major }
     }
 
     /// Stores the rows of a consumer, 64 at a time, from the accumulators given and the index of
@@ -125,8 +128,11 @@ impl<'k, T: Element<Acc = f32>> EpilogueStore<'k, T> {
         }
     }
 
-    /// The staging tile of a consumer for a subtile: the two alternate, also across tiles of C.
+    /// The staging tile of a consumer for a subtile: two alternate, also across tiles of C.
     fn buffer(&self, subtile: Val<'k, u32>, subtiles: u32) -> Val<'k, u32> {
+        if self.buffers == 1 {
+            return self.k.constant(0);
+        }
         if subtiles.is_multiple_of(2) {
             return subtile % 2;
         }
@@ -145,10 +151,10 @@ impl<'k, T: Element<Acc = f32>> EpilogueStore<'k, T> {
         (accumulators, reads_c): (Array<'k, f32>, Option<bool>),
     ) {
         let (k, first) = (self.k, self.k.thread_x() % WARPGROUP);
-        let slot = consumer * 2 + buffer;
+        let slot = consumer * self.buffers + buffer;
         if self.tensor.is_some() {
-            // TMA has read this staging tile, filled two subtiles ago.
-            k.when(first.eq(0), || k.bulk_wait_group_read(1));
+            // TMA has read this staging tile.
+            k.when(first.eq(0), || k.bulk_wait_group_read(self.buffers - 1));
             self.sync_consumer(consumer);
         }
         self.fill(product, tiles, slot, self.thread_origin(row, col), (accumulators, reads_c));

@@ -7,7 +7,7 @@ use tegula_core::error::{Error, Result};
 use tegula_core::matrix::Shape;
 use tegula_ir::Tiles;
 
-use super::{ROW_BYTES, WARPGROUP};
+use super::{MAX_ACCUMULATORS, ROW_BYTES, WARPGROUP};
 use crate::name_fields::{NameFields, write_field};
 use crate::{FragmentLayout, blocked};
 
@@ -113,6 +113,13 @@ impl Pipeline {
             Some(cols) if cols < 32 && max >= ROW_BYTES / 2 => widest(MAX_SUBTILE_COLS),
             cols => cols,
         }
+    }
+
+    /// Staging tiles of a consumer. With two, one is filled while the other is stored. The widest
+    /// ping-pong tiles have one, and another stage instead: their stores are hidden.
+    pub(crate) fn staging_tiles(&self) -> u32 {
+        let is_wide = self.accumulators() > MAX_ACCUMULATORS && self.subtile_cols(ROW_BYTES / 2) > Some(ROW_BYTES / 2);
+        if self.ping_pong && is_wide { 1 } else { 2 }
     }
 
     /// Columns of B in a stage: those of the tile if B is contiguous along k (`along_k`). Otherwise

@@ -8,8 +8,8 @@ use tegula_ir::Order2d;
 use super::candidates::mma_time;
 use super::device::{Caps, GpuDescription};
 use super::fitted::Constants;
-use super::hopper;
 use super::hopper_costs::HopperCosts;
+use super::hopper_time;
 use super::legal::legal;
 use super::legalize::{Candidate, Recipe};
 use super::mma_costs::MmaCosts;
@@ -40,7 +40,7 @@ impl Costs {
     /// The predicted microseconds of a recipe; `None` for kernels without costs here.
     pub fn time(&self, problem: &Problem, recipe: &Recipe, gpu: &GpuDescription) -> Option<f64> {
         match recipe.kernel {
-            GemmKernel::Hopper(kernel) => Some(hopper::time(problem, &recipe.map(|_| kernel), &self.hopper, gpu)),
+            GemmKernel::Hopper(kernel) => Some(hopper_time::time(problem, &recipe.map(|_| kernel), &self.hopper, gpu)),
             GemmKernel::Blocked(kernel) => mma_time(problem, &recipe.map(|_| kernel), &self.mma, gpu),
             GemmKernel::Vector(kernel) => Some(vector_time(problem, &recipe.map(|_| kernel), &self.vector, gpu)),
             GemmKernel::Plain(_) => None,

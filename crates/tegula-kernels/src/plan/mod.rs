@@ -13,6 +13,7 @@ mod fitted;
 pub(crate) mod groups;
 pub(crate) mod hopper;
 mod hopper_costs;
+mod hopper_time;
 mod invariant;
 mod launches;
 mod legal;

@@ -147,7 +147,7 @@ fn wgmma_on_the_gpu_equals_the_model() {
 
 /// Pipelines with every feature. For tile widths that are no multiples of 64 the right operand,
 /// here A after the swap, is stored along k.
-const PIPELINES: [&str; 27] = [
+const PIPELINES: [&str; 28] = [
     "hopper_128x256x64_consumers2_stages4",
     "hopper_128x128x64_consumers2_stages4_cluster2x1",
     "hopper_128x192x64_consumers2_stages4_cluster2x1",
@@ -174,6 +174,7 @@ const PIPELINES: [&str; 27] = [
     "hopper_64x104x64_consumers3_stages6_pingpong:s",
     "hopper_128x168x64_consumers2_stages4_cluster2x1_pingpong",
     "hopper_128x176x64_consumers2_stages4_pingpong:s",
+    "hopper_128x176x64_consumers2_stages5_cluster2x1_pingpong_raster32",
     "hopper_192x192x64_consumers3_stages3_cluster1x2",
 ];
 /// Pipelines with clipped copies, of few rows of A.
