@@ -202,11 +202,11 @@ fn open(search: &LibrarySearch) -> Result<Library> {
     names.iter().find_map(open).ok_or(Error::PeerUnavailable { library: search.name, why, advice: search.advice })
 }
 
-/// Opens a library that calls its own functions where other libraries have functions of the same
-/// names: MKL makes its own global, and the `cblas_sgemm` of BLIS would call the `sgemm_` of MKL.
+/// Opens a library whose own symbols take precedence over global ones. MKL makes its symbols
+/// global; without this, `cblas_sgemm` of BLIS calls `sgemm_` of MKL.
 ///
 /// # Safety
-/// The initializers of the library are sound.
+/// The initialization and termination routines of the library are sound.
 unsafe fn open_with_own_symbols(name: &str) -> std::result::Result<Library, libloading::Error> {
     // SAFETY: guaranteed by the caller.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

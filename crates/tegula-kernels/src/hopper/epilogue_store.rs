@@ -155,6 +155,9 @@ impl<'k, T: Element<Acc = f32>> EpilogueStore<'k, T> {
         if self.tensor.is_some() {
             // TMA has read this staging tile.
             k.when(first.eq(0), || k.bulk_wait_group_read(self.buffers - 1));
+        }
+        // The other warps have copied the lines of a single staging tile.
+        if self.tensor.is_some() || self.buffers == 1 {
             self.sync_consumer(consumer);
         }
         self.fill(product, tiles, slot, self.thread_origin(row, col), (accumulators, reads_c));
@@ -166,7 +169,8 @@ impl<'k, T: Element<Acc = f32>> EpilogueStore<'k, T> {
                 k.bulk_commit_group();
             });
         } else {
-            // The next fill of this staging tile is after another barrier, when it has been read.
+            // The next fill of this staging tile is after another barrier, when it has been read:
+            // the barrier of the other staging tile, or the one above.
             self.sync_consumer(consumer);
             self.copy_lines(product, tiles, slot, [row, col]);
             if self.tensor.is_some() {

@@ -115,8 +115,9 @@ impl Pipeline {
         }
     }
 
-    /// Staging tiles of a consumer. With two, one is filled while the other is stored. The widest
-    /// ping-pong tiles have one, and another stage instead: their stores are hidden.
+    /// Staging tiles of a consumer. With two, one is filled while the other is stored. Ping-pong
+    /// tiles with more than 128 accumulators and subtiles wider than 64 columns have one: the
+    /// memory holds another stage, and the other consumer multiplies during the store.
     pub(crate) fn staging_tiles(&self) -> u32 {
         let is_wide = self.accumulators() > MAX_ACCUMULATORS && self.subtile_cols(ROW_BYTES / 2) > Some(ROW_BYTES / 2);
         if self.ping_pong && is_wide { 1 } else { 2 }

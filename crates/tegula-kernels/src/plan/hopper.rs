@@ -222,9 +222,9 @@ fn pipeline([rows, cols]: [u32; 2], cluster: [u32; 2], cluster_k: u32, [along_k,
 
 /// The cluster tile rows of a raster group.
 ///
-/// The blocks of a wave read the least where their tiles are about a square. But C displaces B from
-/// the L2 cache if they exceed it. Then B is read from memory once for each group, so groups are
-/// taller if their rows of A stay in the cache.
+/// The blocks of a wave read the least if their tiles form about a square. If A, B and C together
+/// exceed the L2 cache, C displaces B, and each group reads B from memory again. Groups are then
+/// taller, as long as their rows of A stay in the cache.
 fn raster_group(problem: &Problem, pipeline: &Pipeline, [tiles_m, tiles_n]: [usize; 2]) -> u32 {
     let Pipeline { tile: [rows, cols, _], cluster: [cluster_m, _], .. } = *pipeline;
     let square = if [rows, cols, pipeline.multicast_blocks()] == [128, 256, 1] { 16 } else { 8 };

@@ -34,8 +34,9 @@ const MAX_CALLS: usize = 1 << 14;
 const SCREEN_SECONDS: f64 = 3e-4;
 /// Candidates that are timed interleaved after screening.
 const FINALISTS: usize = 4;
-/// A finalist slower than the fastest by this factor after a round is not timed again.
-const CLEARLY_SLOWER: f64 = 1.02;
+/// A finalist whose median exceeds the least by this factor after a round is not timed again. After
+/// the first round, which a disturbance may distort, the factor is the larger one.
+const CLEARLY_SLOWER: [f64; 2] = [1.05, 1.02];
 
 /// Operations per call from which a GPU may reach its power limit: 2048³ multiply-adds.
 const POWER_LIMITED_FLOPS: f64 = 2.0 * 2048.0 * 2048.0 * 2048.0;
@@ -198,8 +199,9 @@ pub(super) fn timed<T: Timed>(candidates: &mut [T]) -> Vec<&mut dyn Timed> {
 
 /// Ranks candidates with estimated seconds per call, fastest first.
 ///
-/// All are screened, then the fastest few are timed interleaved, round by round until they differ,
-/// and come first. Candidates that fail are dropped.
+/// All are screened, then the fastest few are timed interleaved, for up to three rounds. Those that
+/// are clearly slower after a round are not timed again. All finalists come first. Candidates that
+/// fail are dropped.
 pub fn rank_candidates<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> Vec<(usize, f64)> {
     rank(&mut timed(candidates), plan)
 }
@@ -212,10 +214,10 @@ fn rank(candidates: &mut [&mut dyn Timed], plan: SamplingPlan) -> Vec<(usize, f6
     let others = screened.split_off(screened.len().min(FINALISTS));
     let mut finalists: Vec<_> = screened.into_iter().map(|(index, _)| (index, Vec::new())).collect();
     let mut slower = Vec::new();
-    for _ in 0..MIN_ROUNDS {
+    for round in 0..MIN_ROUNDS {
         time_slots(candidates, &mut finalists, plan);
         let best = finalists.iter().map(|(_, times)| median(times)).fold(f64::INFINITY, f64::min);
-        let is_slower = |finalist: &mut (usize, Vec<f64>)| median(&finalist.1) > CLEARLY_SLOWER * best;
+        let is_slower = |finalist: &mut (usize, Vec<f64>)| median(&finalist.1) > CLEARLY_SLOWER[round.min(1)] * best;
         slower.extend(finalists.extract_if(.., is_slower));
         if finalists.len() < 2 {
             break;

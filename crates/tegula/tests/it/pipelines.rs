@@ -83,7 +83,11 @@ fn check_schedules<T: Sample>(name: &str, orders: [Order2d; 3], [m, n, k]: [usiz
     let layout = |order| StorageLayout { transposed: order == Order2d::ColMajor, ..StorageLayout::default() };
     let scalars = (T::Acc::ONE, if beta { T::Acc::ONE } else { T::Acc::ZERO });
     let product = Product::<T>::new([1, m, n, k], orders.map(layout), &mut Random(7), scalars);
-    let operand_layouts = orders.map(|order| OperandLayout::new(order, true));
+    // TMA stores C if its rows are whole units of 16 bytes, or its columns.
+    let [a, b, c] = orders;
+    let is_aligned = if c == Order2d::ColMajor { m } else { n }.is_multiple_of(8);
+    let operand_layouts =
+        [(a, true), (b, true), (c, is_aligned)].map(|(order, aligned)| OperandLayout::new(order, aligned));
     let recipe = Recipe::named(name, T::TYPE).unwrap();
     let layouts = [Shape::new(m, k), Shape::new(k, n), Shape::new(m, n)].map(|shape| Layout::row_major(shape).unwrap());
     let launches = recipe.launches(&Operands { layouts, operand_layouts, epilogue: Epilogue::NONE }).unwrap();
@@ -250,6 +254,11 @@ fn ping_pong_pipelines_have_no_findings_on_every_seed() {
     check_schedules::<bf16>("hopper_64x64x64_consumers2_stages2_pingpong", [ROW, COL, ROW], [264, 136, 0], true, 4);
     check_schedules::<bf16>("hopper_64x256x64_consumers2_stages2_pingpong", [ROW, COL, ROW], [264, 520, 136], true, 4);
     check_schedules::<bf16>("hopper_128x128x64_consumers2_stages2_pingpong", [ROW, ROW, ROW], [392, 264, 136], true, 4);
+    // One staging tile for each consumer, stored by TMA and by elements.
+    for n in [360, 361] {
+        let (name, orders) = ("hopper_128x176x64_consumers2_stages2_pingpong", [ROW, COL, ROW]);
+        check_schedules::<bf16>(name, orders, [392, n, 72], false, 4);
+    }
 }
 
 /// The parameter values of a pipeline and its product.
