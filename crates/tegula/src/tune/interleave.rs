@@ -531,6 +531,18 @@ mod tests {
     }
 
     #[test]
+    fn rank_candidates_times_clearly_slower_finalists_once() {
+        let device = Device::default();
+        let calls = [('a', 1.1e-3), ('b', 1e-3), ('c', 1.03e-3)];
+        let mut candidates: Vec<_> = calls.iter().map(|&(name, call)| device.benchmark(name, move |_| call)).collect();
+        let ranking = rank_candidates(&mut candidates, SamplingPlan::new(1e-3, 1, false));
+        assert_eq!(ranking, [(1, 1e-3), (2, 1.03e-3), (0, 1.1e-3)]);
+        // After the screening, all have a slot in order of their times; `a` is left out of the
+        // second round, and after it `c`, so that `b` needs no third.
+        assert!(device.order().ends_with("bcabc"), "{}", device.order());
+    }
+
+    #[test]
     fn rank_candidates_finds_the_fastest_among_noise_and_failures() {
         let device = Device::default();
         // The third is fastest when screened and slower later; the fifth fails.
