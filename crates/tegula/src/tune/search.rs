@@ -7,7 +7,9 @@
 
 use tegula_kernels::plan::{Candidate, Problem, Recipe};
 
-use super::interleave::{SamplingPlan, Timed, estimate_call_time, interleave_selected, screen_all, sort_by_time};
+use super::interleave::{
+    SETTLING_SECONDS, SamplingPlan, Timed, estimate_call_time, interleave_selected, screen_all, settle, sort_by_time,
+};
 use super::stats::median;
 use crate::error::{Error, Result};
 
@@ -18,6 +20,8 @@ const CONFIRMATION_SECONDS: f64 = 0.2;
 /// Configurations that are timed at the power limit, at most, if the effort has time for
 /// [`FINALISTS`] of them. The ranking differs from that of short runs.
 const SUSTAINED_FINALISTS: usize = 16;
+/// Rounds at the power limit, the second in reverse order.
+const SUSTAINED_ROUNDS: usize = 2;
 /// Share of the time after which no further configuration is assembled.
 pub(super) const ASSEMBLY_SHARE: f64 = 0.5;
 
@@ -139,10 +143,11 @@ pub(super) fn time_shortlist(
     let best = screened.first().map_or(call, |(_, call)| *call);
     let sustained = SamplingPlan::new(best, sets, true);
     let count = sustained_count(&screened, call, sustained, budget.remaining());
-    let (plan, count) = if power_limited(best) && count >= FINALISTS.min(screened.len()) {
-        (sustained, count)
+    let (plan, count, rounds) = if power_limited(best) && count >= FINALISTS.min(screened.len()) {
+        settle(&mut *benchmarks[0], sustained)?;
+        (sustained, count, SUSTAINED_ROUNDS)
     } else {
-        (plan, FINALISTS.min((budget.remaining() / slot).max(2.0) as usize))
+        (plan, FINALISTS.min((budget.remaining() / slot).max(2.0) as usize), 1)
     };
     let mut finalists: Vec<_> = screened.iter().take(count).map(|(index, _)| *index).collect();
     if !finalists.contains(&0) {
@@ -150,7 +155,7 @@ pub(super) fn time_shortlist(
         finalists.push(0);
     }
     let seconds = budget.remaining().min(CONFIRMATION_SECONDS);
-    let mut times = interleave_selected(benchmarks, &finalists, plan, 1, seconds);
+    let mut times = interleave_selected(benchmarks, &finalists, plan, rounds, seconds);
     let candidate = |(index, seconds): (usize, f64)| CandidateTime { recipe: recipes[index], seconds };
     let first = match times.iter().copied().find(|(index, _)| *index == 0) {
         Some(first) => first,
@@ -171,9 +176,10 @@ pub(super) fn time_shortlist(
 /// The number of screened candidates, fastest first, that long slots can time within some seconds,
 /// with the first of the shortlist (number 0). Its calls take about `first_call` seconds.
 fn sustained_count(screened: &[(usize, f64)], first_call: f64, plan: SamplingPlan, seconds: f64) -> usize {
-    let mut left = seconds - plan.slot_seconds(first_call);
+    let slots = |call| SUSTAINED_ROUNDS as f64 * plan.slot_seconds(call);
+    let mut left = seconds - SETTLING_SECONDS - slots(first_call);
     let fits = |(index, call): &&(usize, f64)| {
-        left -= if *index == 0 { 0.0 } else { plan.slot_seconds(*call) };
+        left -= if *index == 0 { 0.0 } else { slots(*call) };
         left >= 0.0
     };
     screened.iter().take(SUSTAINED_FINALISTS).take_while(fits).count()
@@ -281,8 +287,8 @@ mod tests {
         let (model_choice, fastest, finalists) = (times.first, times.finalists[0], times.finalists);
         let report = TuneReport { problem, legal: 9, timed, model_choice, fastest, finalists };
         assert!((report.model_efficiency() - 1.5 / 9.0).abs() < 1e-12);
-        // The last rounds: the five fastest and the model choice, interleaved.
-        assert!(gpu.order().ends_with(&[4, 1, 2, 3, 5, 0, 4, 1, 2, 3, 5, 0]), "{:?}", gpu.order());
+        // The last rounds: the five fastest and the model choice, interleaved, in both orders.
+        assert!(gpu.order().ends_with(&[0, 5, 3, 2, 1, 4, 4, 1, 2, 3, 5, 0]), "{:?}", gpu.order());
     }
 
     #[test]
@@ -327,7 +333,7 @@ mod tests {
         // Slots of slow candidates are longer: six of the 16 fit.
         let screened: Vec<_> = (0..16).map(|i| (i, if i < 4 { 1e-3 } else { 5e-3 })).collect();
         let plan = SamplingPlan::new(1e-3, 1, true);
-        assert_eq!(sustained_count(&screened, 1e-3, plan, 3.5), 6);
+        assert_eq!(sustained_count(&screened, 1e-3, plan, 8.0), 6);
         assert_eq!(sustained_count(&screened, 1e-3, plan, 0.1), 0);
     }
 
