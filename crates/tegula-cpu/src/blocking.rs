@@ -323,8 +323,10 @@ fn unpacked_grid<T: CpuElement>(kernel: &MicroKernel<T>, block: [usize; 2], thre
     };
     let min_units = STREAMED_COLS.div_ceil(kernel.vector_len);
     // The same number of macro tiles for every thread.
-    let cols = (tiles.min(units[1] / min_units) / threads * threads).max(1);
-    let rows = if cols < threads { tiles.div_ceil(cols).min(units[0]) } else { 1 };
+    let cols = tiles.min(units[1] / min_units) / threads * threads;
+    // Few columns are shared by all threads nevertheless, in shorter pieces.
+    let cols = if cols > 0 { cols } else { units[1].div_ceil(units[1].div_ceil(threads)) };
+    let rows = if cols < threads { (tiles / cols).clamp(1, units[0]) } else { 1 };
     Grid { threads, tiles: [rows, cols], shared_b: false }
 }
 
@@ -336,6 +338,21 @@ pub fn chunks(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<us
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_share_few_rows_of_any_width() {
+        let kernel = f32::micro_kernel(crate::Isa::chosen(tegula_core::element::Type::F32).unwrap());
+        for threads in [1, 2, 3, 7, 16, 64] {
+            for n in (STREAMED_COLS..20_000).step_by(61) {
+                let Grid { tiles: [rows, cols], .. } = unpacked_grid(kernel, [3, n], threads, true);
+                let units = n.div_ceil(kernel.vector_len);
+                assert!(rows == 1 && cols <= units, "{n}: {rows}×{cols} tiles");
+                // No thread has twice the columns of an even share, unless that is a vector or two.
+                let most = units.div_ceil(cols);
+                assert!(most <= (2 * units / threads).max(2), "{n}, {threads} threads: {cols} tiles");
+            }
+        }
+    }
 
     /// The workspace of an empty slice would stay uninitialized.
     #[test]
