@@ -26,7 +26,7 @@ use tegula::epilogue::{BiasShape, Epilogue, EpilogueOperands};
 use tegula::error::{Error, Result};
 use tegula::matrix::{Matrix, Shape, View};
 use tegula::tune::data;
-use tegula::tune::interleave::{InterleavedTimes, SamplingPlan, Timed, estimate_call_time, interleave};
+use tegula::tune::interleave::{InterleavedTimes, SamplingPlan, Timed, estimate_call_time, interleave, settle};
 use tegula::tune::stats::{Quantiles, noise_floor};
 use tegula_kernels::plan::{Caps, Plan};
 
@@ -376,8 +376,12 @@ fn search_peers<P: Timed>(
     seconds: f64,
 ) -> Result<PeerSearch> {
     let call = estimate_call_time(ours)?;
-    let sampling = SamplingPlan::new(call, sets, power_limited(call));
+    let power_limited = power_limited(call);
+    let sampling = SamplingPlan::new(call, sets, power_limited);
     let ranking = rank(candidates, sampling);
+    if ranking.is_empty() && power_limited {
+        settle(ours, call, sampling);
+    }
     let peer = ranking.first().map(|&(best, _)| &mut candidates[best] as &mut dyn Timed);
     let times = interleave(ours, peer, sampling, seconds)?;
     Ok(PeerSearch { times, sampling, ranking })

@@ -324,7 +324,7 @@ fn unpacked_grid<T: CpuElement>(kernel: &MicroKernel<T>, block: [usize; 2], thre
     let min_units = STREAMED_COLS.div_ceil(kernel.vector_len);
     // The same number of macro tiles for every thread.
     let cols = tiles.min(units[1] / min_units) / threads * threads;
-    // Few columns are shared by all threads nevertheless, in shorter pieces.
+    // Of fewer columns no macro tile is wider than with one for each thread.
     let cols = if cols > 0 { cols } else { units[1].div_ceil(units[1].div_ceil(threads)) };
     let rows = if cols < threads { (tiles / cols).clamp(1, units[0]) } else { 1 };
     Grid { threads, tiles: [rows, cols], shared_b: false }
@@ -344,10 +344,12 @@ mod tests {
         let kernel = f32::micro_kernel(crate::Isa::chosen(tegula_core::element::Type::F32).unwrap());
         for threads in [1, 2, 3, 7, 16, 64] {
             for n in (STREAMED_COLS..20_000).step_by(61) {
-                let Grid { tiles: [rows, cols], .. } = unpacked_grid(kernel, [3, n], threads, true);
                 let units = n.div_ceil(kernel.vector_len);
-                assert!(rows == 1 && cols <= units, "{n}: {rows}×{cols} tiles");
-                // No thread has twice the columns of an even share, unless that is a vector or two.
+                let Grid { tiles: [rows, cols], .. } = unpacked_grid(kernel, [32, n], threads, true);
+                assert!(cols <= units && (rows == 1 || rows * cols <= threads), "{n}: {rows}×{cols} tiles");
+                let Grid { tiles: [rows, cols], .. } = unpacked_grid(kernel, [3, n], threads, true);
+                assert_eq!(rows, 1, "{n}, {threads} threads");
+                // No thread has twice the columns of an even share, or at most two vectors.
                 let most = units.div_ceil(cols);
                 assert!(most <= (2 * units / threads).max(2), "{n}, {threads} threads: {cols} tiles");
             }

@@ -25,7 +25,7 @@ can differ in their last bits.
 
 Sizes and files of shapes are as for bench. The kernels with the best predicted times are timed on \
 random matrices, with all split-K and stream-K schedules, as far as --time suffices. The fastest whose \
-result agrees with the CPU in sampled elements is kept. With about 6 seconds, the fastest kernels of \
+result agrees with the CPU in sampled elements is kept. With about 8 seconds, the fastest kernels of \
 products that may reach the power limit of the GPU are timed at that limit, where the order can \
 differ from that of short runs. ratio is the \
 speed of the cost model's choice divided by that of the fastest, so 1 where it chose the fastest. A \

@@ -6,8 +6,8 @@
 //! Each round gives every benchmark one slot. Slots of short calls take a few milliseconds. Long
 //! calls, and calls at the power limit, get long slots: with short ones a power-limited kernel
 //! would use the power budget that the other one saves. The first samples of a long slot, while
-//! clocks settle, are warm-up and dropped. Every other round of candidates has the reverse order,
-//! because clocks at the power limit oscillate; the largest oscillation passes before the first.
+//! clocks settle, are warm-up and dropped. Clocks at the power limit also oscillate: a second of
+//! load comes before the first long slot, and every other round of candidates has reverse order.
 //!
 //! The module depends on a clock and calls only, not on devices or products.
 
@@ -28,8 +28,10 @@ const LONG_SLOT_SECONDS: (f64, f64) = (0.2, 0.05);
 /// Seconds of warm-up before the first sample: clocks rise from idle.
 const WARM_UP_SECONDS: f64 = 0.1;
 /// Seconds of load before slots at the power limit. From idle, an H200 is fast for 0.8 seconds,
-/// then up to 22 % slower for 0.4 seconds, and less so once in 0.9 seconds afterwards.
-pub(super) const SETTLING_SECONDS: f64 = 1.3;
+/// then up to 30 % slower for 0.4 seconds. Smaller dips follow every 0.9 seconds.
+const SETTLING_SECONDS: f64 = 1.3;
+/// Maximum number of samples of that load; a clock that does not advance says nothing about them.
+const MAX_SETTLING_SAMPLES: usize = 2000;
 /// Minimum number of rounds, regardless of time.
 const MIN_ROUNDS: usize = 3;
 /// Maximum number of calls per sample; shorter calls cannot be resolved.
@@ -117,6 +119,17 @@ impl SamplingPlan {
         (self.samples_per_slot + 1) as f64 * self.calls_per_sample as f64 * call
     }
 
+    /// Samples of [`settle`] for calls of `call` seconds.
+    fn settling_samples(self, call: f64) -> usize {
+        let sample = call.max(1e-9) * self.calls_per_sample as f64;
+        ((SETTLING_SECONDS / sample).ceil() as usize).clamp(2, MAX_SETTLING_SAMPLES)
+    }
+
+    /// Seconds of [`settle`] for calls of `call` seconds.
+    pub(super) fn settling_seconds(self, call: f64) -> f64 {
+        (self.settling_samples(call) * self.calls_per_sample) as f64 * call
+    }
+
     /// Runs one slot; returns its samples without warm-up, and its total seconds.
     fn run_slot(self, benchmark: &mut dyn Timed) -> Result<(Vec<f64>, f64)> {
         let start = Instant::now();
@@ -152,13 +165,15 @@ pub fn estimate_call_time(benchmark: &mut dyn Timed) -> Result<f64> {
     }
 }
 
-/// Runs a benchmark until the clocks of a device at its power limit have settled.
+/// Runs a benchmark of `call` seconds until the clocks of a device at its power limit have settled.
 ///
-/// # Errors
-/// Errors of the benchmark.
-pub(super) fn settle(benchmark: &mut dyn Timed, plan: SamplingPlan) -> Result<()> {
-    let slots = (SETTLING_SECONDS / LONG_SLOT_SECONDS.0).ceil() as usize;
-    benchmark.time(slots * plan.samples_per_slot, plan.calls_per_sample).map(drop)
+/// A benchmark that fails is logged only; its slots will fail as well.
+pub fn settle(benchmark: &mut dyn Timed, call: f64, plan: SamplingPlan) {
+    // `Timed::time` takes one more, uncounted sample.
+    let samples = plan.settling_samples(call) - 1;
+    if let Err(error) = benchmark.time(samples, plan.calls_per_sample) {
+        tracing::debug!(%error, "no settling");
+    }
 }
 
 /// Seconds per call of Tegula and the peer library.
@@ -221,10 +236,8 @@ pub fn rank_candidates<T: Timed>(candidates: &mut [T], plan: SamplingPlan) -> Ve
 
 fn rank(candidates: &mut [&mut dyn Timed], plan: SamplingPlan) -> Vec<(usize, f64)> {
     let mut screened = screen_all(candidates, &|| true);
-    if let (Some(&(first, _)), true) = (screened.first(), plan.long_slots)
-        && let Err(error) = settle(&mut *candidates[first], plan)
-    {
-        tracing::debug!(first, %error, "candidate failed");
+    if let (Some(&(first, call)), true) = (screened.first(), plan.long_slots) {
+        settle(&mut *candidates[first], call, plan);
     }
     if screened.len() < 2 {
         return screened;
@@ -345,7 +358,7 @@ fn time_slots(
     let mut elapsed_total = 0.0;
     let count = times.len();
     for position in 0..count {
-        let (index, times) = &mut times[if round % 2 == 0 { position } else { count - 1 - position }];
+        let (index, times) = &mut times[if round.is_multiple_of(2) { position } else { count - 1 - position }];
         match plan.run_slot(&mut *candidates[*index]) {
             Ok((samples, elapsed)) => {
                 times.extend(samples);

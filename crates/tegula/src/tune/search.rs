@@ -8,7 +8,7 @@
 use tegula_kernels::plan::{Candidate, Problem, Recipe};
 
 use super::interleave::{
-    SETTLING_SECONDS, SamplingPlan, Timed, estimate_call_time, interleave_selected, screen_all, settle, sort_by_time,
+    SamplingPlan, Timed, estimate_call_time, interleave_selected, screen_all, settle, sort_by_time,
 };
 use super::stats::median;
 use crate::error::{Error, Result};
@@ -122,8 +122,8 @@ pub(super) struct ShortlistTimes {
 /// Times configurations that rotate through `sets` sets of inputs: a benchmark for each recipe.
 ///
 /// Configurations that fail are dropped, and so are the last ones where the time does not suffice.
-/// The finalists are timed in long slots where calls of this many seconds may be `power_limited`
-/// and the time suffices.
+/// Where calls of this many seconds may be `power_limited` and the time suffices, clocks settle,
+/// and the finalists are timed in long slots, in two rounds.
 ///
 /// # Errors
 /// Errors of the first, which is the baseline.
@@ -143,8 +143,9 @@ pub(super) fn time_shortlist(
     let best = screened.first().map_or(call, |(_, call)| *call);
     let sustained = SamplingPlan::new(best, sets, true);
     let count = sustained_count(&screened, call, sustained, budget.remaining());
-    let (plan, count, rounds) = if power_limited(best) && count >= FINALISTS.min(screened.len()) {
-        settle(&mut *benchmarks[0], sustained)?;
+    let is_sustained = power_limited(best) && count >= FINALISTS.min(screened.len()).max(1);
+    let (plan, count, rounds) = if is_sustained {
+        settle(&mut *benchmarks[screened[0].0], best, sustained);
         (sustained, count, SUSTAINED_ROUNDS)
     } else {
         (plan, FINALISTS.min((budget.remaining() / slot).max(2.0) as usize), 1)
@@ -177,7 +178,8 @@ pub(super) fn time_shortlist(
 /// with the first of the shortlist (number 0). Its calls take about `first_call` seconds.
 fn sustained_count(screened: &[(usize, f64)], first_call: f64, plan: SamplingPlan, seconds: f64) -> usize {
     let slots = |call| SUSTAINED_ROUNDS as f64 * plan.slot_seconds(call);
-    let mut left = seconds - SETTLING_SECONDS - slots(first_call);
+    let best = screened.first().map_or(first_call, |(_, call)| *call);
+    let mut left = seconds - plan.settling_seconds(best) - slots(first_call);
     let fits = |(index, call): &&(usize, f64)| {
         left -= if *index == 0 { 0.0 } else { slots(*call) };
         left >= 0.0
@@ -329,6 +331,21 @@ mod tests {
             let expected = if is_sustained { SUSTAINED_FINALISTS } else { FINALISTS };
             assert_eq!(times.finalists.len(), expected, "{seconds} s, {limited}");
             assert_eq!(gpu.now.get() > 0.2 * SUSTAINED_FINALISTS as f64, is_sustained, "{} s", gpu.now.get());
+        }
+        // A slow choice of the cost model: settling and two rounds of all fit in the time.
+        for (first, seconds) in [(3e-3, 9.0), (0.3, 20.0)] {
+            let gpu = FakeGpu::default();
+            let call = |number: usize| if number == 0 { first } else { first / 3.0 };
+            let mut benchmarks: Vec<_> = (0..20).map(|number| Fake { gpu: &gpu, number, call: call(number) }).collect();
+            let budget = Budget { seconds, elapsed: &|| gpu.now.get() };
+            let all = recipes(benchmarks.len());
+            let times = time_shortlist(&all, &mut timed(&mut benchmarks), 1, &|_| true, budget).unwrap();
+            assert!(gpu.now.get() <= seconds, "{first}: {} of {seconds} s", gpu.now.get());
+            // The load that settles clocks comes after the screening of the last candidate.
+            let log = gpu.log.borrow();
+            let screened = log.iter().rposition(|(number, _)| *number == 19).unwrap();
+            let rounds = log[screened + 1..].len();
+            assert_eq!(rounds, if first < 0.1 { 1 + 2 * times.finalists.len() } else { rounds }, "{log:?}");
         }
         // Slots of slow candidates are longer: six of the 16 fit.
         let screened: Vec<_> = (0..16).map(|i| (i, if i < 4 { 1e-3 } else { 5e-3 })).collect();
