@@ -30,7 +30,7 @@ const WARM_UP_SECONDS: f64 = 0.1;
 /// Seconds of load before slots at the power limit. From idle, an H200 is fast for 0.8 seconds,
 /// then up to 30 % slower for 0.4 seconds. Smaller dips follow every 0.9 seconds.
 const SETTLING_SECONDS: f64 = 1.3;
-/// Maximum number of samples of that load; a clock that does not advance says nothing about them.
+/// Maximum number of samples of that load, where the clock of the benchmark does not advance.
 const MAX_SETTLING_SAMPLES: usize = 2000;
 /// Minimum number of rounds, regardless of time.
 const MIN_ROUNDS: usize = 3;
@@ -172,7 +172,7 @@ pub fn settle(benchmark: &mut dyn Timed, call: f64, plan: SamplingPlan) {
     // `Timed::time` takes one more, uncounted sample.
     let samples = plan.settling_samples(call) - 1;
     if let Err(error) = benchmark.time(samples, plan.calls_per_sample) {
-        tracing::debug!(%error, "no settling");
+        tracing::debug!(%error, "benchmark failed while clocks settle");
     }
 }
 
@@ -356,9 +356,11 @@ fn time_slots(
     round: usize,
 ) -> f64 {
     let mut elapsed_total = 0.0;
-    let count = times.len();
-    for position in 0..count {
-        let (index, times) = &mut times[if round.is_multiple_of(2) { position } else { count - 1 - position }];
+    let mut order: Vec<_> = times.iter_mut().collect();
+    if !round.is_multiple_of(2) {
+        order.reverse();
+    }
+    for (index, times) in order {
         match plan.run_slot(&mut *candidates[*index]) {
             Ok((samples, elapsed)) => {
                 times.extend(samples);
