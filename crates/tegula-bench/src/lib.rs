@@ -434,6 +434,32 @@ mod tests {
         Case { m, n, k, batch: 2, transposed: [true, false], alpha: 1.0, beta: 0.0, accuracy, epilogue }
     }
 
+    /// Calls of a millisecond.
+    struct Millisecond(f64);
+
+    impl Timed for Millisecond {
+        fn time(&mut self, samples: usize, calls: usize) -> Result<Vec<f64>> {
+            self.0 += 1e-3 * ((samples + 1) * calls) as f64;
+            Ok(vec![1e-3; samples])
+        }
+    }
+
+    /// From idle a GPU is faster than it stays at its power limit.
+    #[test]
+    fn clocks_settle_without_a_peer_too() {
+        use tegula::tune::interleave::rank_candidates;
+
+        let seconds = |power_limited: bool| {
+            let mut ours = Millisecond(0.0);
+            let mut none = [] as [Millisecond; 0];
+            let search = search_peers(&mut ours, &mut none, rank_candidates, 1, |_| power_limited, 0.0).unwrap();
+            let counted: usize = search.times.ours.iter().map(Vec::len).sum();
+            (ours.0, 1e-3 * counted as f64)
+        };
+        let ((limited, counted), (unlimited, _)) = (seconds(true), seconds(false));
+        assert!(limited > counted + 1.3 && unlimited < 0.3, "{limited} s, {counted} s, {unlimited} s");
+    }
+
     #[test]
     fn inputs_have_the_shapes_and_traffic_of_the_case() {
         let case = case(3, 5, 7);
