@@ -324,7 +324,7 @@ fn unpacked_grid<T: CpuElement>(kernel: &MicroKernel<T>, block: [usize; 2], thre
     let min_units = STREAMED_COLS.div_ceil(kernel.vector_len);
     // The same number of macro tiles for every thread.
     let cols = tiles.min(units[1] / min_units) / threads * threads;
-    // Of fewer columns no macro tile is wider than with one for each thread.
+    // With fewer columns, as many macro tiles as threads, as far as whole vectors allow.
     let cols = if cols > 0 { cols } else { units[1].div_ceil(units[1].div_ceil(threads)) };
     let rows = if cols < threads { (tiles / cols).clamp(1, units[0]) } else { 1 };
     Grid { threads, tiles: [rows, cols], shared_b: false }
