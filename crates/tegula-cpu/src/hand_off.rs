@@ -1,8 +1,11 @@
 //! The hand-off of jobs to a worker thread: a slot that holds one job at a time.
 //!
-//! A caller *reserves* a free worker, *publishes* a job to it, and *withdraws* the job if the
-//! worker has not *taken* it. A worker *releases* its slot when it has run the job. The caller
-//! keeps the job alive until it has withdrawn it, or the worker has decremented [`Pending`].
+//! A caller that has reserved a worker *publishes* a job to it, and *withdraws* the job if the
+//! worker has not *taken* it. A worker that has taken a job *releases* its slot when it has run it.
+//! The caller keeps the job alive until the slot is empty.
+//!
+//! While it spins, a worker reads one cache line, which its caller writes once. To wait for several
+//! workers, the caller reads the slot of each: they do not write to a common cache line.
 //!
 //! Independent of jobs and of the time that workers spin. `hand_off_model` compiles this file a
 //! second time, with loom's types, and tests it.
@@ -14,7 +17,7 @@ use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Thread, fence, p
 
 /// The slot of a worker.
 pub struct HandOff {
-    /// The job to run: null for none, [`reserved`], or [`taken`].
+    /// The job to run: null for none, or [`taken`].
     pub job: AtomicPtr<()>,
     /// The worker's number in that job.
     pub number: AtomicUsize,
@@ -24,14 +27,9 @@ pub struct HandOff {
     pub thread: OnceLock<Thread>,
 }
 
-/// The mark of a worker to which a job will be published.
-fn reserved() -> *mut () {
-    without_provenance_mut(1)
-}
-
 /// The mark of a worker that runs a job.
 fn taken() -> *mut () {
-    without_provenance_mut(2)
+    without_provenance_mut(1)
 }
 
 /// A fence between publishing jobs and reading which workers are parked.
@@ -41,12 +39,6 @@ pub fn published() {
 
 /// For callers.
 impl HandOff {
-    /// Reserves the worker, if it is free.
-    pub fn reserve(&self) -> bool {
-        self.job.load(Ordering::Relaxed).is_null()
-            && self.job.compare_exchange(null_mut(), reserved(), Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
     /// Publishes a job to the reserved worker. [`published`] comes before [`unpark`](Self::unpark).
     pub fn publish(&self, job: *mut (), number: usize) {
         self.number.store(number, Ordering::Relaxed);
@@ -55,7 +47,14 @@ impl HandOff {
 
     /// Withdraws a job that the worker has not taken.
     pub fn withdraw(&self, job: *mut ()) -> bool {
-        self.job.compare_exchange(job, null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        // Most often the worker has taken it, and a load does not wait for those before it.
+        self.job.load(Ordering::Relaxed) == job
+            && self.job.compare_exchange(job, null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the worker holds no job: it has released the last one, or that was withdrawn.
+    pub fn is_empty(&self) -> bool {
+        self.job.load(Ordering::Acquire).is_null()
     }
 
     /// Wakes the worker, if it is parked, and returns whether it was.
@@ -73,7 +72,7 @@ impl HandOff {
     /// The published job, if any.
     pub fn job(&self) -> Option<*mut ()> {
         let job = self.job.load(Ordering::Relaxed);
-        (!job.is_null() && job != reserved()).then_some(job)
+        (!job.is_null()).then_some(job)
     }
 
     /// Parks, unless a job is published.
@@ -94,28 +93,8 @@ impl HandOff {
         Some(self.number.load(Ordering::Relaxed))
     }
 
-    /// Frees the slot: of a worker that has run its job, or of a reserved one that cannot run.
+    /// Empties the slot: the worker has run its job, and does not access it any more.
     pub fn release(&self) {
         self.job.store(null_mut(), Ordering::Release);
-    }
-}
-
-/// The number of workers that may still run a job.
-pub struct Pending(pub AtomicUsize);
-
-impl Pending {
-    /// A worker no longer uses the job.
-    pub fn arrive(&self) {
-        self.0.fetch_sub(1, Ordering::Release);
-    }
-
-    /// The job has been withdrawn from this number of workers.
-    pub fn withdraw(&self, workers: usize) {
-        self.0.fetch_sub(workers, Ordering::Relaxed);
-    }
-
-    /// Whether no worker uses the job.
-    pub fn is_over(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
     }
 }

@@ -14,29 +14,43 @@ mod sync {
 #[path = "hand_off.rs"]
 mod hand_off;
 
-use hand_off::{HandOff, Pending};
+use hand_off::HandOff;
+use loom::sync::Mutex;
 use sync::{AtomicBool, AtomicPtr, AtomicUsize};
 
 /// A job that a worker runs by writing to it without an atomic.
 struct Job {
     result: UnsafeCell<usize>,
-    pending: Pending,
     is_last: bool,
 }
 
 impl Job {
     fn new(is_last: bool) -> Job {
-        Job { result: UnsafeCell::new(0), pending: Pending(AtomicUsize::new(1)), is_last }
+        Job { result: UnsafeCell::new(0), is_last }
     }
 
     fn address(&self) -> *mut () {
         std::ptr::from_ref(self).cast_mut().cast()
     }
+}
 
+/// What callers and the worker share: the slot, and whether a caller has reserved it.
+struct Shared {
+    slot: HandOff,
+    reserved: Mutex<bool>,
+}
+
+impl Shared {
+    fn reserve(&self) -> bool {
+        !std::mem::replace(&mut *self.reserved.lock().unwrap(), true)
+    }
+
+    /// Waits for the worker, then frees it.
     fn wait(&self) {
-        while !self.pending.is_over() {
+        while !self.slot.is_empty() {
             thread::yield_now();
         }
+        *self.reserved.lock().unwrap() = false;
     }
 }
 
@@ -58,13 +72,12 @@ fn work(slot: &HandOff) {
             continue;
         };
         let Some(number) = slot.take(address) else { continue };
-        // SAFETY: callers keep their jobs until they are withdrawn or no longer pending.
+        // SAFETY: callers keep their jobs until the slot is empty.
         let job = unsafe { &*address.cast::<Job>() };
-        // SAFETY: the caller reads the result once the job is not pending; loom checks that.
+        // SAFETY: the caller reads the result once the slot is empty; loom checks that.
         job.result.with_mut(|result| unsafe { *result += number });
         let is_last = job.is_last;
         slot.release();
-        job.pending.arrive();
         if is_last {
             return;
         }
@@ -73,36 +86,31 @@ fn work(slot: &HandOff) {
 
 /// Publishes a job, withdraws it if it is not taken, and checks the result. False if the worker was
 /// not free.
-fn call(slot: &HandOff, number: usize) -> bool {
-    if !slot.reserve() {
+fn call(shared: &Shared, number: usize) -> bool {
+    if !shared.reserve() {
         return false;
     }
-    let job = Job::new(false);
+    let (slot, job) = (&shared.slot, Job::new(false));
     slot.publish(job.address(), number);
     hand_off::published();
     slot.unpark();
-    let expected = if slot.withdraw(job.address()) {
-        job.pending.withdraw(1);
-        0
-    } else {
-        number
-    };
-    job.wait();
+    let expected = if slot.withdraw(job.address()) { 0 } else { number };
+    shared.wait();
     // SAFETY: no worker uses the job; loom checks that.
     job.result.with(|result| assert_eq!(unsafe { *result }, expected));
     true
 }
 
 /// Publishes the worker's last job, and waits for it: no wake-up may be lost.
-fn end(slot: &HandOff) {
-    while !slot.reserve() {
+fn end(shared: &Shared) {
+    while !shared.reserve() {
         thread::yield_now();
     }
-    let job = Job::new(true);
+    let (slot, job) = (&shared.slot, Job::new(true));
     slot.publish(job.address(), 7);
     hand_off::published();
     slot.unpark();
-    job.wait();
+    shared.wait();
     // SAFETY: no worker uses the job; loom checks that.
     job.result.with(|result| assert_eq!(unsafe { *result }, 7));
 }
@@ -112,20 +120,20 @@ fn check(callers: usize, jobs: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let slot = Arc::new(slot());
+        let shared = Arc::new(Shared { slot: slot(), reserved: Mutex::new(false) });
         let worker = thread::spawn({
-            let slot = slot.clone();
-            move || work(&slot)
+            let shared = shared.clone();
+            move || work(&shared.slot)
         });
         let others: Vec<_> = (1..callers)
             .map(|caller| {
-                let slot = slot.clone();
-                thread::spawn(move || (0..jobs).for_each(|_| _ = call(&slot, caller + 1)))
+                let shared = shared.clone();
+                thread::spawn(move || (0..jobs).for_each(|_| _ = call(&shared, caller + 1)))
             })
             .collect();
-        (0..jobs).for_each(|_| _ = call(&slot, 1));
+        (0..jobs).for_each(|_| _ = call(&shared, 1));
         others.into_iter().for_each(|other| other.join().unwrap());
-        end(&slot);
+        end(&shared);
         worker.join().unwrap();
     });
 }

@@ -17,13 +17,13 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use tegula_core::threads;
 
-use super::hand_off::{self, HandOff, Pending};
+use super::hand_off::{self, HandOff};
 
 /// Time that a worker spins before it parks.
 const SPIN_TIME: Duration = Duration::from_micros(200);
@@ -121,17 +121,21 @@ struct Lane(
     AtomicU64,
 );
 
+/// A value on cache lines of its own. Processors of Intel fetch two at once.
+#[repr(align(128))]
+struct Apart<T>(T);
+
 /// Phases of chunks that several threads run at once.
 struct Job<'a> {
     lanes: [Lane; MAX_LANES],
+    /// Complete chunks of all phases.
+    finished: Apart<AtomicUsize>,
     lane_count: usize,
     phases: usize,
     /// The number of chunks of a phase.
     chunks: &'a (dyn Fn(usize) -> usize + Sync),
     /// Runs a chunk: worker, phase, chunk.
     work: &'a (dyn Fn(usize, usize, usize) + Sync),
-    /// Complete chunks of all phases.
-    finished: AtomicUsize,
     /// Whether a chunk has panicked: no other chunk begins.
     failed: AtomicBool,
     /// The panic of a worker.
@@ -141,8 +145,6 @@ struct Job<'a> {
     recruit_count: usize,
     /// Recruits that need no waking, or have been woken.
     woken: AtomicUsize,
-    /// Recruits that may still run the job.
-    pending: Pending,
 }
 
 impl<'a> Job<'a> {
@@ -154,17 +156,16 @@ impl<'a> Job<'a> {
     ) -> Self {
         Job {
             lanes: [const { Lane(AtomicU64::new(0)) }; MAX_LANES],
+            finished: Apart(AtomicUsize::new(0)),
             lane_count: threads.min(MAX_LANES),
             phases,
             chunks,
             work,
-            finished: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             panic: Mutex::new(None),
             recruits: [0; MAX_WORKERS],
             recruit_count: threads - 1,
             woken: AtomicUsize::new(0),
-            pending: Pending(AtomicUsize::new(0)),
         }
     }
 
@@ -195,7 +196,7 @@ impl<'a> Job<'a> {
 
     /// Waits until `total` chunks are complete; false after a panic. All have been claimed.
     fn wait_for_chunks(&self, total: usize) -> bool {
-        spin_until(|| self.finished.load(Ordering::Acquire) >= total || self.failed.load(Ordering::Relaxed));
+        spin_until(|| self.finished.0.load(Ordering::Acquire) >= total || self.failed.load(Ordering::Relaxed));
         !self.failed.load(Ordering::Relaxed)
     }
 
@@ -205,13 +206,14 @@ impl<'a> Job<'a> {
         // With the threads of other jobs there are at most as many as the pool has.
         let active = Active::add(|active| 1 + wanted.min(workers.saturating_sub(active)));
         self.recruit_count = 0;
+        let mut reserved = reserved();
         for (index, worker) in WORKERS.iter().enumerate().take(workers) {
-            if self.recruit_count < active.0 - 1 && worker.reserve(index) {
+            if self.recruit_count < active.0 - 1 && !reserved[index] && worker.start(index) {
+                reserved[index] = true;
                 self.recruits[self.recruit_count] = index as u8;
                 self.recruit_count += 1;
             }
         }
-        self.pending = Pending(AtomicUsize::new(self.recruit_count));
         self.woken = AtomicUsize::new(self.recruit_count);
         active
     }
@@ -288,12 +290,16 @@ impl Iterator for Claims<'_, '_> {
                 self.lanes += 1;
             }
             self.total += chunks;
-            job.finished.fetch_add(self.claimed, Ordering::AcqRel);
-            if self.phase + 1 < job.phases && !job.wait_for_chunks(self.total) {
-                self.phase = job.phases;
-            } else {
+            // No thread waits for chunks of the last phase: the caller waits for its workers.
+            let last = self.phase + 1 == job.phases;
+            if !last {
+                job.finished.0.fetch_add(self.claimed, Ordering::AcqRel);
+            }
+            if last || job.wait_for_chunks(self.total) {
                 self.phase += 1;
                 (self.lanes, self.claimed) = (0, 0);
+            } else {
+                self.phase = job.phases;
             }
         }
         None
@@ -318,9 +324,14 @@ struct JobGuard<'a, 'b> {
 
 impl Drop for JobGuard<'_, '_> {
     fn drop(&mut self) {
-        let withdrawn = self.job.recruits().filter(|worker| worker.slot.withdraw(self.job.address())).count();
-        self.job.pending.withdraw(withdrawn);
-        spin_until(|| self.job.pending.is_over());
+        for worker in self.job.recruits() {
+            worker.slot.withdraw(self.job.address());
+        }
+        spin_until(|| self.job.recruits().all(|worker| worker.slot.is_empty()));
+        let mut reserved = reserved();
+        for &index in &self.job.recruits[..self.job.recruit_count] {
+            reserved[usize::from(index)] = false;
+        }
     }
 }
 
@@ -348,6 +359,16 @@ const STARTED: u8 = 1;
 /// The system refused to start it.
 const REFUSED: u8 = 2;
 
+/// Workers that a caller has reserved.
+///
+/// Under one lock: a compare-and-swap for each worker would wait for one cache line after the
+/// other, as long as a small product takes.
+static RESERVED: Mutex<[bool; MAX_WORKERS]> = Mutex::new([false; MAX_WORKERS]);
+
+fn reserved() -> MutexGuard<'static, [bool; MAX_WORKERS]> {
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 static WORKERS: [Worker; MAX_WORKERS] = [const {
     let slot = HandOff {
         job: AtomicPtr::new(null_mut()),
@@ -359,21 +380,13 @@ static WORKERS: [Worker; MAX_WORKERS] = [const {
 }; MAX_WORKERS];
 
 impl Worker {
-    /// Reserves the worker, if it is free, for a job. Starts its thread at first.
-    fn reserve(&'static self, index: usize) -> bool {
-        if self.state.load(Ordering::Relaxed) == REFUSED || !self.slot.reserve() {
-            return false;
-        }
-        // The state changes only while the worker is reserved.
+    /// Starts the thread of a reserved worker at first. False if the system refused it.
+    fn start(&'static self, index: usize) -> bool {
         if self.state.load(Ordering::Relaxed) == NOT_STARTED {
             let started = threads::spawn(Builder::new().name(format!("tegula-{index}")), || self.run());
             self.state.store(if started { STARTED } else { REFUSED }, Ordering::Relaxed);
-            if !started {
-                self.slot.release();
-                return false;
-            }
         }
-        true
+        self.state.load(Ordering::Relaxed) == STARTED
     }
 
     /// The loop of the thread.
@@ -386,9 +399,7 @@ impl Worker {
                 // changes: `JobGuard` waits for workers that have taken the job.
                 let job = unsafe { &*address.cast::<Job<'static>>() };
                 job.help(number);
-                // Before the caller is released, which may publish its next job.
                 self.slot.release();
-                job.pending.arrive();
             }
         }
     }
