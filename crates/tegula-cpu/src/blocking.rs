@@ -33,6 +33,19 @@ const MIN_SLICE_STEPS: usize = 2048;
 const MAX_SLICES: usize = 16;
 /// Most elements of C for which a long k is split into slices.
 const SLICED_ELEMENTS: usize = 256 * 256;
+/// Bytes of a row of B that a slice of few rows reads at once. Threads that share the columns
+/// instead would read pieces of a few cache lines, each from another page, which the processor
+/// does not fetch ahead.
+const SLICED_ROW: usize = 4096;
+/// Least steps of k of such a slice, and for each row of A: adding the slices takes a small part of
+/// the time of reading B.
+const MIN_SKINNY_STEPS: usize = 128;
+const SKINNY_STEPS_PER_ROW: usize = 32;
+/// Least multiply-adds of such a slice.
+const MIN_SKINNY_WORK: usize = 1 << 19;
+/// Most multiply-adds of a product whose operands several threads read unpacked: they stay in the
+/// cache of each thread, while packed panels would come from the caches of others.
+const CACHED_WORK: usize = 1 << 25;
 /// Largest MC and NC where a block needs a workspace; a multiple of MR and NR of every
 /// micro-kernel.
 const MAX_BLOCK: usize = 3840;
@@ -106,6 +119,8 @@ pub struct Accumulation {
     packed: [bool; 2],
     /// Whether C has few rows, so that B is read once.
     skinny: bool,
+    /// Whether several threads read A and B unpacked since both stay in their caches.
+    cached: bool,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.
     pub unblocked: bool,
@@ -126,6 +141,12 @@ pub fn is_small_unpacked<T: CpuElement>(kernel: &MicroKernel<T>) -> bool {
 /// Steps of k in each of `slices` slices, a multiple of KC; the last slice may have fewer.
 pub fn slice_len(k: usize, slices: usize, kc: usize) -> usize {
     k.div_ceil(slices).next_multiple_of(kc)
+}
+
+/// The slices of a product with few rows, whose rows of B have so many bytes: a power of two.
+fn skinny_slices(sizes @ [m, _, k]: [usize; 3], row: usize) -> usize {
+    let most = (k / MIN_SKINNY_STEPS.max(SKINNY_STEPS_PER_ROW * m)).min(work(sizes) / MIN_SKINNY_WORK);
+    1 << (MAX_SLICES / (row / SLICED_ROW).max(1)).min(most).max(1).ilog2()
 }
 
 /// Threads that the work of a product justifies.
@@ -152,16 +173,22 @@ impl Accumulation {
         let narrow = n <= kernel.vector_len / 2 || m == 1;
         // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
         let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
-        let unpacked = b_readable && (skinny || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
+        // Only these decide bits: whether an operand is packed may depend on the number of threads.
+        let always_unpacked = b_readable && (skinny || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
+        let cached = b_readable
+            && kernel.direct_a
+            && !(always_unpacked || prepacked)
+            && justified_threads(problem) > 1
+            && work(problem.sizes) < CACHED_WORK;
+        let unpacked = always_unpacked || cached;
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
         let along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
-        let a_unpacked =
-            unpacked || kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
+        let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if fixed => kernel.kc,
-            _ if unpacked && skinny => STREAMED_KC,
-            _ if !unpacked && !prepacked && kernel.padded_a && m <= SHORT_KC_ROWS => {
+            _ if always_unpacked && skinny => STREAMED_KC,
+            _ if !always_unpacked && !prepacked && kernel.padded_a && m <= SHORT_KC_ROWS => {
                 SHORT_KC_UNITS * kernel.k_unit * kernel.k_pack
             }
             // Rows of A are better read in long pieces.
@@ -170,19 +197,21 @@ impl Accumulation {
         };
 
         let long_k = k >= 2 * MIN_SLICE_STEPS && m.saturating_mul(n) <= SLICED_ELEMENTS;
-        let slices = if long_k && a_unpacked && !skinny && !fixed {
-            // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
-            k.div_ceil(slice_len(k, (k / MIN_SLICE_STEPS).min(MAX_SLICES), kc))
-        } else {
-            1
+        let slices = match () {
+            _ if fixed || !(always_unpacked || a_readable) => 1,
+            _ if always_unpacked && skinny => skinny_slices(problem.sizes, n.saturating_mul(size_of::<T>())),
+            _ if long_k && !skinny => (k / MIN_SLICE_STEPS).min(MAX_SLICES),
+            _ => 1,
         };
+        // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
+        let slices = if slices > 1 { k.div_ceil(slice_len(k, slices, kc)) } else { 1 };
         let exact = alpha == T::Acc::ONE && beta == T::Acc::ZERO || T::Acc::TYPE.is_int();
         // A float accumulator over several KC steps is scaled once, when complete: alpha times a
         // partial sum might overflow where the whole does not.
         let in_place =
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
         let unblocked = unpacked && in_place && justified_threads(problem) == 1;
-        Accumulation { kc, slices, in_place, packed: [!a_unpacked, !unpacked], skinny, unblocked }
+        Accumulation { kc, slices, in_place, packed: [!(unpacked || a_readable), !unpacked], skinny, cached, unblocked }
     }
 }
 
@@ -194,23 +223,37 @@ impl BlockingPlan {
         accumulation: Accumulation,
     ) -> BlockingPlan {
         let BlockingProblem { sizes: [m, n, k], prepacked, threads, .. } = *problem;
-        let Accumulation { kc, slices, in_place, packed: packed @ [a_packed, b_packed], skinny, .. } = accumulation;
+        let Accumulation { kc, slices, in_place, packed: packed @ [a_packed, b_packed], skinny, cached, .. } =
+            accumulation;
         let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
         let row_strips = !in_place && !unpacked && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole)];
         let prepacked = prepacked && !unpacked;
-        let mut grid = match unpacked {
-            true => unpacked_grid(kernel, block, if slices >= justified { 1 } else { justified }, skinny),
+        // A thread of its own for each slice of few rows; other slices are longer.
+        let threads_of_slice = match () {
+            _ if slices >= justified => 1,
+            _ if skinny => justified.div_ceil(slices),
+            _ => justified,
+        };
+        let tile = match cached {
+            true => {
+                let vectors = kernel.widest_unpacked(m);
+                [kernel.max_rows[vectors - 1], vectors * kernel.vector_len]
+            }
+            false => kernel.tile,
+        };
+        let mut grid = match unpacked && !cached {
+            true => unpacked_grid(kernel, block, threads_of_slice, skinny),
             false => Grid::choose(&GridProblem {
                 sizes: [block[0], block[1], kernel.k_groups(k.div_ceil(slices))],
-                tile: kernel.tile,
+                tile,
                 col_unit: if prepacked { nr } else { kernel.vector_len },
                 kc: kernel.k_groups(kc),
                 value_bytes: size_of::<T::Acc>(),
                 rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
-                pack_b: !prepacked,
+                pack_b: b_packed && !prepacked,
                 may_share: slices == 1,
                 l2: Caches::detect().l2,
                 threads: threads.div_ceil(slices),
@@ -326,6 +369,10 @@ fn unpacked_grid<T: CpuElement>(kernel: &MicroKernel<T>, block: [usize; 2], thre
     let cols = tiles.min(units[1] / min_units) / threads * threads;
     // With fewer columns, as many macro tiles as threads, as far as whole vectors allow.
     let cols = if cols > 0 { cols } else { units[1].div_ceil(units[1].div_ceil(threads)) };
+    // The accumulators of few rows, which every step of k adds to, stay in the L2 cache.
+    let bytes = block[0].saturating_mul(block[1]).saturating_mul(size_of::<T::Acc>());
+    let pieces = if skinny { bytes.div_ceil(Caches::detect().l2 / 8) } else { 1 };
+    let cols = if pieces > cols { pieces.next_multiple_of(cols).min(units[1]) } else { cols };
     let rows = if cols < threads { (tiles / cols).clamp(1, units[0]) } else { 1 };
     Grid { threads, tiles: [rows, cols], shared_b: false }
 }
@@ -356,17 +403,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn few_rows_are_sliced_if_that_is_worthwhile() {
+        let slices = |sizes: [usize; 3]| skinny_slices(sizes, 4 * sizes[1]);
+        assert_eq!([[7, 768, 3072], [4, 576, 7168], [32, 896, 4864]].map(slices), [8, 16, 4]);
+        // Long rows of B are shared along the columns.
+        assert_eq!([[1, 6144, 4096], [16, 16384, 4096], [8, 65536, 4096]].map(slices), [2, 1, 1]);
+        // Little work, and more rows to add than steps to multiply.
+        assert_eq!([[3, 300, 512], [32, 512, 1024], [1, 256, 300]].map(slices), [1; 3]);
+    }
+
     /// The workspace of an empty slice would stay uninitialized.
     #[test]
     fn slices_of_any_k_are_not_empty() {
-        for k in (1..200_000).step_by(397).chain([20_000]) {
+        for (n, k) in (1..200_000).step_by(397).chain([20_000]).flat_map(|k| [(8, k), (600, k)]) {
             for isa in crate::Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
                 let kernel = f32::micro_kernel(isa);
                 let problem = BlockingProblem {
-                    sizes: [8, 8, k],
+                    sizes: [8, n, k],
                     scalars: [1.0, 0.0],
                     a: [k as isize, 1],
-                    b: [1, 8],
+                    b: [1, n as isize],
                     c_col: 1,
                     prepacked: false,
                     threads: 2,

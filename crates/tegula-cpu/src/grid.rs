@@ -9,13 +9,15 @@
 //!
 //! No grid affects the bits of the result.
 
+use std::cell::RefCell;
+
 /// Cycles to start a job and to join it, with workers that spin. Where they are parked, the caller
 /// does not wait for those that come late, and takes about as long as alone.
-const START: usize = if cfg!(miri) { 0 } else { 8000 };
+const START: usize = if cfg!(miri) { 0 } else { 4000 };
 /// The part that each thread adds.
-const START_PER_THREAD: usize = if cfg!(miri) { 0 } else { 2000 };
+const START_PER_THREAD: usize = if cfg!(miri) { 0 } else { 1000 };
 /// Cycles that each thread adds to a barrier between packing and multiplying.
-const BARRIER_PER_THREAD: usize = 1000;
+const BARRIER_PER_THREAD: usize = 500;
 /// Bytes per cycle that a core reads from the caches of other cores.
 const SHARED_BYTES: usize = 8;
 /// Bytes per cycle that a core packs.
@@ -28,7 +30,7 @@ const UNEVEN: usize = 3;
 const TILES_PER_THREAD: [usize; 4] = [1, 2, 4, 8];
 
 /// A block of C that threads are to share.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridProblem {
     /// Rows and columns of the block, and packed values along k.
     pub sizes: [usize; 3],
@@ -63,14 +65,20 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The grid of the least predicted time.
+    /// The grid of the least predicted time. It is remembered, since the search takes as long as a
+    /// small product.
     pub fn choose(problem: &GridProblem) -> Grid {
+        let search = || Grid::search(problem);
+        // Fails on a thread that is exiting.
+        RECENT.try_with(|recent| recent.borrow_mut().get(problem, search)).unwrap_or_else(|_| search())
+    }
+
+    fn search(problem: &GridProblem) -> Grid {
         let min_cols = problem.min_col_tiles();
         let alone = Grid { threads: 1, tiles: [1, min_cols], shared_b: false };
         let (mut best, mut time) = (alone, problem.cycles(&alone));
         let mut threads = problem.threads;
         while threads > 1 {
-            // The search takes as long as a small product.
             if problem.least_cycles(threads) >= time {
                 threads = fewer(threads);
                 continue;
@@ -86,6 +94,32 @@ impl Grid {
             threads = fewer(threads);
         }
         best
+    }
+}
+
+/// Problems whose grids a thread remembers.
+const MAX_RECENT: usize = 8;
+
+thread_local! {
+    static RECENT: RefCell<Recent> = const { RefCell::new(Recent { grids: [None; MAX_RECENT], oldest: 0 }) };
+}
+
+/// The grids of the last problems, in a ring.
+struct Recent {
+    grids: [Option<(GridProblem, Grid)>; MAX_RECENT],
+    oldest: usize,
+}
+
+impl Recent {
+    /// The grid of a problem: remembered, or searched for.
+    fn get(&mut self, problem: &GridProblem, search: impl Fn() -> Grid) -> Grid {
+        if let Some((_, grid)) = self.grids.iter().flatten().find(|(of, _)| of == problem) {
+            return *grid;
+        }
+        let grid = search();
+        self.grids[self.oldest] = Some((*problem, grid));
+        self.oldest = (self.oldest + 1) % MAX_RECENT;
+        grid
     }
 }
 
@@ -231,12 +265,26 @@ mod tests {
     #[test]
     fn panels_are_shared_where_many_tiles_read_them() {
         let amx = GridProblem { tile: [32; 2], col_unit: 32, kc: 128, rate: 256, ..F32 };
-        let cases = [(amx, [100, 1000, 1008]), (amx, [512, 512, 256]), (F32, [40, 4096, 4096]), (F32, [512; 3])];
+        let cases = [(amx, [100, 1000, 1008]), (amx, [512, 512, 256]), (F32, [40, 4096, 4096])];
         for (problem, sizes) in cases {
             let problem = GridProblem { sizes, ..problem };
             assert!(!Grid::choose(&problem).shared_b, "{problem:?}");
         }
         assert!(choose([4096, 64, 4096], 16).shared_b);
+        assert!(choose([512; 3], 16).shared_b);
+    }
+
+    #[test]
+    fn remembered_grid_is_that_of_its_problem() {
+        let tall = GridProblem { tile: [6, 64], pack_b: false, ..F32 };
+        for _ in 0..2 {
+            for (problem, threads) in [(F32, 16), (tall, 16), (F32, 3), (GridProblem { col_unit: 48, ..F32 }, 16)] {
+                for sizes in [[256; 3], [128, 1024, 128], [100, 100, 1000]] {
+                    let problem = GridProblem { sizes, threads, ..problem };
+                    assert_eq!(Grid::choose(&problem), Grid::search(&problem), "{problem:?}");
+                }
+            }
+        }
     }
 
     /// The bound that ends a search early never hides a better grid.

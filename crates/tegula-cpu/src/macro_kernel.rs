@@ -16,6 +16,7 @@
 
 use std::ops::Range;
 use std::ptr::null;
+use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use tegula_core::element::Scalar;
 use tegula_core::error::Result;
@@ -113,7 +114,7 @@ impl<T: CpuElement> Product<'_, T> {
                         }
                     }
                     // SAFETY: as above; all slices are complete.
-                    Phase::AddSlices => unsafe { block.add_slices(block.chunks(&phase), chunk) },
+                    Phase::AddSlices => unsafe { block.add_slices(chunk) },
                 }
             },
         );
@@ -203,14 +204,14 @@ struct KcStep<S> {
 impl<T: CpuElement> CBlock<'_, '_, T> {
     /// The number of chunks of a phase.
     fn chunks(&self, phase: &Phase) -> usize {
-        let BlockingPlan { grid: Grid { threads, tiles, .. }, slices, .. } = *self.plan;
+        let BlockingPlan { grid: Grid { tiles, .. }, slices, .. } = *self.plan;
         match phase {
             Phase::Pack(round) => {
                 let PackChunks { steps, a_pieces, col_tiles, k_pieces } = self.pack_chunks(round);
                 (a_pieces + col_tiles * k_pieces) * steps
             }
             Phase::Multiply(_) => tiles[0] * tiles[1] * slices,
-            Phase::AddSlices => self.rows.len().min(ADD_CHUNKS * threads),
+            Phase::AddSlices => self.add_chunks().into_iter().product(),
         }
     }
 
@@ -224,15 +225,37 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         steps.map(move |(i, k_range)| self.kc_step(slice, region.clone(), k_range, i * self.kernel.k_groups(kc)))
     }
 
-    /// Adds the partial sums of all slices, for one of so many chunks of rows.
+    /// The chunks of the phase that adds slices: along rows and along columns.
+    fn add_chunks(&self) -> [usize; 2] {
+        let wanted = ADD_CHUNKS * self.plan.grid.threads;
+        let rows = self.rows.len().min(wanted);
+        [rows, wanted.div_ceil(rows).min(self.cols.len().div_ceil(EPILOGUE_CHUNK))]
+    }
+
+    /// Adds the partial sums of all slices in order, for a chunk of the block, and stores it to C.
     ///
     /// # Safety
-    /// As for [`Product::run`], for these rows. The slices are complete.
-    unsafe fn add_slices(&self, chunks: usize, chunk: usize) {
-        let (rows, width) = (nth_chunk(0..self.rows.len(), chunks, 1, chunk), self.cols.len());
-        let accumulators = self.scratch[3].at(rows.start * width);
+    /// As for [`Product::run`], for these elements. The slices are complete.
+    unsafe fn add_slices(&self, chunk: usize) {
+        let ([row_chunks, col_chunks], width) = (self.add_chunks(), self.cols.len());
+        let rows = nth_chunk(0..self.rows.len(), row_chunks, 1, chunk / col_chunks);
+        let cols = nth_chunk(0..width, col_chunks, self.kernel.vector_len, chunk % col_chunks);
+        for row in rows.clone() {
+            let partial_sums = |slice: usize| self.scratch[3].at((slice * self.rows.len() + row) * width + cols.start);
+            for slice in 1..self.plan.slices {
+                // SAFETY: each slice has its own accumulators, and no other chunk uses these
+                // elements.
+                let (sums, others) = unsafe {
+                    (from_raw_parts_mut(partial_sums(0), cols.len()), from_raw_parts(partial_sums(slice), cols.len()))
+                };
+                for (sum, other) in sums.iter_mut().zip(others) {
+                    *sum = sum.plus(*other);
+                }
+            }
+        }
+        let sums = self.scratch[3].at(rows.start * width + cols.start);
         // SAFETY: the caller's promise.
-        unsafe { self.epilogue_to_c(rows, 0..width, accumulators, width) };
+        unsafe { self.epilogue_to_c(rows, cols, sums, width) };
     }
 
     /// The rows and columns of a macro tile in the block.
@@ -533,16 +556,16 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     /// Stores complete accumulators to C: scaled, with the epilogue, and rounded once where C is
     /// narrower.
     ///
-    /// `width` is the row stride of the accumulators. Slices are added in order.
+    /// `width` is the row stride of the accumulators.
     ///
     /// # Safety
     /// As for [`Product::run`].
     unsafe fn epilogue_to_c(&self, rows: Range<usize>, cols: Range<usize>, accumulators: *const T::Acc, width: usize) {
         let Product { alpha, beta, c, .. } = *self.product;
         let c = c.submatrix(self.rows.start, self.cols.start);
-        let (epilogue, slices, plane) = (self.block_epilogue(), self.plan.slices, self.rows.len() * width);
+        let epilogue = self.block_epilogue();
         let needs_only_conversion =
-            slices == 1 && alpha == T::Acc::ONE && beta == T::Acc::ZERO && epilogue.is_none() && c.col_stride == 1;
+            alpha == T::Acc::ONE && beta == T::Acc::ZERO && epilogue.is_none() && c.col_stride == 1;
         if needs_only_conversion {
             let to = c.at(rows.start, cols.start);
             // SAFETY: the caller's promise; rows are disjoint, and the accumulators are complete.
@@ -552,12 +575,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             let accumulators = accumulators.wrapping_add(i * width);
             // SAFETY: as above.
             unsafe {
-                let partial = |slice: usize, col: usize| accumulators.wrapping_add(slice * plane + col).read();
-                let accumulator = |col: usize| {
-                    alpha.times(
-                        (1..slices).fold(partial(0, col), |accumulator, slice| accumulator.plus(partial(slice, col))),
-                    )
-                };
+                let accumulator = |col: usize| alpha.times(accumulators.wrapping_add(col).read());
                 store_row::<T>(accumulator, cols.clone(), beta, epilogue, c, row);
             }
         }

@@ -12,6 +12,9 @@ pub const VECTORS: usize = 8;
 /// Most rows of a micro-tile whose accumulators start from a compensation.
 pub const COMPENSATED_ROWS: usize = 8;
 
+/// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
+const MIN_TILE_ROWS: usize = 6;
+
 /// The operands of a micro-tile: A with its strides along rows and along k, B with its stride along
 /// k.
 #[derive(Clone, Copy)]
@@ -208,6 +211,17 @@ impl<T: CpuElement> MicroKernel<T> {
             teardown: || (),
             select_packed,
         }
+    }
+
+    /// The vectors of the widest micro-tile of unpacked operands that is still high enough for
+    /// `rows`.
+    #[inline]
+    pub fn widest_unpacked(&self, rows: usize) -> usize {
+        let mut widest = VECTORS;
+        while widest > 1 && self.max_rows[widest - 1] < rows.min(MIN_TILE_ROWS) {
+            widest -= 1;
+        }
+        widest
     }
 
     /// Groups of `k_pack` steps that cover `k` steps, padded to `k_unit`.

@@ -8,9 +8,6 @@ use super::epilogue::MatrixEpilogue;
 use super::matrix_ptr::MatrixPtr;
 use super::micro_kernel::{CpuElement, MicroKernel, MicroOperands, OverlappedPacking, VECTORS};
 
-/// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
-const MIN_TILE_ROWS: usize = 6;
-
 /// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
 /// accumulators.
 #[derive(Clone, Copy)]
@@ -83,10 +80,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
             // SAFETY: the caller's promise; C is one micro-tile.
             return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
         }
-        // The widest micro-tile that is still high enough.
-        while widest > 1 && max_rows[widest - 1] < m.min(MIN_TILE_ROWS) {
-            widest -= 1;
-        }
+        widest = widest.min(kernel.widest_unpacked(m));
         let (mut widths, mut col) = (EvenChunks::new(n, widest * vector_len, *vector_len), 0);
         while col < n {
             let cols = widths.next(n - col);
