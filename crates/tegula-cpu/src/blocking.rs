@@ -33,6 +33,8 @@ const MIN_SLICE_STEPS: usize = 2048;
 const MAX_SLICES: usize = 16;
 /// Most elements of C for which a long k is split into slices.
 const SLICED_ELEMENTS: usize = 256 * 256;
+/// Most slices of few rows: enough that fast threads take more of them.
+const MAX_SKINNY_SLICES: usize = 64;
 /// Bytes of a row of B that a slice of few rows reads at once. Threads that share the columns
 /// instead would read pieces of a few cache lines, each from another page, which the processor
 /// does not fetch ahead.
@@ -40,7 +42,11 @@ const SLICED_ROW: usize = 4096;
 /// Least steps of k of such a slice, and for each row of A: adding the slices takes a small part of
 /// the time of reading B.
 const MIN_SKINNY_STEPS: usize = 128;
-const SKINNY_STEPS_PER_ROW: usize = 32;
+const SKINNY_STEPS_PER_ROW: usize = 16;
+/// Macro tiles per thread of such a product.
+const SLICED_TILES: usize = 4;
+/// Most bytes of the partial sums of such a product: a buffer that a thread keeps for the next one.
+const MAX_SKINNY_BYTES: usize = 4 << 20;
 /// Least multiply-adds of such a slice.
 const MIN_SKINNY_WORK: usize = 1 << 19;
 /// Most multiply-adds of a product whose operands several threads read unpacked: they stay in the
@@ -143,10 +149,16 @@ pub fn slice_len(k: usize, slices: usize, kc: usize) -> usize {
     k.div_ceil(slices).next_multiple_of(kc)
 }
 
-/// The slices of a product with few rows, whose rows of B have so many bytes: a power of two.
-fn skinny_slices(sizes @ [m, _, k]: [usize; 3], row: usize) -> usize {
-    let most = (k / MIN_SKINNY_STEPS.max(SKINNY_STEPS_PER_ROW * m)).min(work(sizes) / MIN_SKINNY_WORK);
-    1 << (MAX_SLICES / (row / SLICED_ROW).max(1)).min(most).max(1).ilog2()
+/// The slices of a product with few rows: a power of two.
+fn skinny_slices<T: CpuElement>(sizes @ [m, n, k]: [usize; 3]) -> usize {
+    let bytes = |rows: usize, size: usize| rows.saturating_mul(n).saturating_mul(size);
+    let most = [
+        MAX_SKINNY_SLICES / (bytes(1, size_of::<T>()) / SLICED_ROW).max(1),
+        k / MIN_SKINNY_STEPS.max(SKINNY_STEPS_PER_ROW * m),
+        work(sizes) / MIN_SKINNY_WORK,
+        MAX_SKINNY_BYTES / bytes(m, size_of::<T::Acc>()),
+    ];
+    1 << most.into_iter().fold(MAX_SKINNY_SLICES, usize::min).max(1).ilog2()
 }
 
 /// Threads that the work of a product justifies.
@@ -199,7 +211,7 @@ impl Accumulation {
         let long_k = k >= 2 * MIN_SLICE_STEPS && m.saturating_mul(n) <= SLICED_ELEMENTS;
         let slices = match () {
             _ if fixed || !(always_unpacked || a_readable) => 1,
-            _ if always_unpacked && skinny => skinny_slices(problem.sizes, n.saturating_mul(size_of::<T>())),
+            _ if always_unpacked && skinny => skinny_slices::<T>(problem.sizes),
             _ if long_k && !skinny => (k / MIN_SLICE_STEPS).min(MAX_SLICES),
             _ => 1,
         };
@@ -229,12 +241,12 @@ impl BlockingPlan {
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
         let row_strips = !in_place && !unpacked && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
-        let block = [limited(m, a_packed || whole), limited(n, whole)];
+        let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
         let prepacked = prepacked && !unpacked;
-        // A thread of its own for each slice of few rows; other slices are longer.
+        // Slices of few rows have several macro tiles for each thread; other slices are longer.
         let threads_of_slice = match () {
+            _ if skinny && slices > 1 && justified > 1 => (SLICED_TILES * justified).div_ceil(slices),
             _ if slices >= justified => 1,
-            _ if skinny => justified.div_ceil(slices),
             _ => justified,
         };
         let tile = match cached {
@@ -405,12 +417,13 @@ mod tests {
 
     #[test]
     fn few_rows_are_sliced_if_that_is_worthwhile() {
-        let slices = |sizes: [usize; 3]| skinny_slices(sizes, 4 * sizes[1]);
-        assert_eq!([[7, 768, 3072], [4, 576, 7168], [32, 896, 4864]].map(slices), [8, 16, 4]);
+        let slices = skinny_slices::<f32>;
+        assert_eq!([[7, 768, 3072], [4, 576, 7168], [32, 896, 4864]].map(slices), [16, 16, 8]);
         // Long rows of B are shared along the columns.
-        assert_eq!([[1, 6144, 4096], [16, 16384, 4096], [8, 65536, 4096]].map(slices), [2, 1, 1]);
+        assert_eq!([[1, 6144, 4096], [16, 16384, 4096], [8, 65536, 4096]].map(slices), [8, 4, 1]);
         // Little work, and more rows to add than steps to multiply.
-        assert_eq!([[3, 300, 512], [32, 512, 1024], [1, 256, 300]].map(slices), [1; 3]);
+        assert_eq!([[3, 300, 512], [32, 512, 1024], [1, 256, 300]].map(slices), [1, 2, 1]);
+        assert_eq!([[32, 4096, usize::MAX >> 40], [1, usize::MAX >> 8, 200]].map(slices), [8, 1]);
     }
 
     /// The workspace of an empty slice would stay uninitialized.

@@ -65,13 +65,14 @@ fn gemm_memory_equals_explained_memory() {
     for device in [Device::cpu(), Device::interp()] {
         // Warm up the thread pool and one-time allocations.
         check_explained::<f32>(&device, [200, 200, 4], 1.0, 0.0, false);
-        assert!(check_explained::<f64>(&device, [300, 400, 20], 1.0, 0.0, false) > 0);
+        check_explained::<f64>(&device, [300, 400, 20], 1.0, 0.0, false);
         check_explained::<f64>(&device, [300, 400, 5], 1.0, 1.0, true);
         check_explained::<tegula::element::f16>(&device, [300, 400, 5], 1.0, 0.0, false);
         check_explained::<i8>(&device, [400, 300, 5], 2, 0, false);
         assert_eq!(check_explained::<f32>(&device, [0, 300, 5], 1.0, 0.0, false), 0);
     }
     let wide = check_explained::<f32>(&Device::cpu(), [300, 400, 1000], 1.0, 0.0, false);
+    assert!(wide > 0);
     // With alpha other than 1 and several KC blocks, partial sums have a buffer besides C.
     assert!(check_explained::<f32>(&Device::cpu(), [300, 400, 1000], 2.0, 0.0, false) > wide);
     assert_eq!(check_explained::<f32>(&Device::cpu(), [300, 400, 1000], 0.0, 2.0, false), 0);
