@@ -200,7 +200,7 @@ impl<T: CpuElement> MicroKernel<T> {
             k_pack: T::K_PACK,
             k_unit: 1,
             small_work: 1 << 21,
-            skinny_rows: 32,
+            skinny_rows: if same { 64 } else { 32 },
             direct_a: same,
             select_unpacked: if same { Some(select_packed) } else { None },
             padded_a: false,
