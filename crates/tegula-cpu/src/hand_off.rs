@@ -16,11 +16,19 @@ use std::sync::OnceLock;
 use super::sync::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, Thread, fence, park};
 
 /// The slot of a worker.
+#[repr(align(128))]
 pub struct HandOff {
     /// The job to run: null for none, or [`taken`].
     pub job: AtomicPtr<()>,
     /// The worker's number in that job.
     pub number: AtomicUsize,
+    pub parking: Parking,
+}
+
+/// What a caller needs to wake a worker. It seldom changes, and so stays in the caches of callers,
+/// apart from the cache line of the job.
+#[repr(align(128))]
+pub struct Parking {
     /// Whether the worker is parked, or about to park.
     pub parked: AtomicBool,
     /// The worker's thread, once it runs.
@@ -59,8 +67,9 @@ impl HandOff {
 
     /// Wakes the worker, if it is parked, and returns whether it was.
     pub fn unpark(&self) -> bool {
-        let parked = self.parked.load(Ordering::Relaxed);
-        if let Some(thread) = self.thread.get().filter(|_| parked) {
+        let Parking { parked, thread } = &self.parking;
+        let parked = parked.load(Ordering::Relaxed);
+        if let Some(thread) = thread.get().filter(|_| parked) {
             thread.unpark();
         }
         parked
@@ -77,14 +86,14 @@ impl HandOff {
 
     /// Parks, unless a job is published.
     pub fn park(&self) {
-        self.parked.store(true, Ordering::Relaxed);
+        self.parking.parked.store(true, Ordering::Relaxed);
         // With the fence of `published`: either the caller sees that this thread parks, or this
         // thread sees the job.
         fence(Ordering::SeqCst);
         if self.job().is_none() {
             park();
         }
-        self.parked.store(false, Ordering::Relaxed);
+        self.parking.parked.store(false, Ordering::Relaxed);
     }
 
     /// Takes a job, and returns the worker's number in it. `None` if it has been withdrawn.

@@ -14,7 +14,7 @@ mod sync {
 #[path = "hand_off.rs"]
 mod hand_off;
 
-use hand_off::HandOff;
+use hand_off::{HandOff, Parking};
 use loom::sync::Mutex;
 use sync::{AtomicBool, AtomicPtr, AtomicUsize};
 
@@ -58,14 +58,13 @@ fn slot() -> HandOff {
     HandOff {
         job: AtomicPtr::new(std::ptr::null_mut()),
         number: AtomicUsize::new(0),
-        parked: AtomicBool::new(false),
-        thread: std::sync::OnceLock::new(),
+        parking: Parking { parked: AtomicBool::new(false), thread: std::sync::OnceLock::new() },
     }
 }
 
 /// A worker that parks at once, until its last job.
 fn work(slot: &HandOff) {
-    _ = slot.thread.set(thread::current());
+    _ = slot.parking.thread.set(thread::current());
     loop {
         let Some(address) = slot.job() else {
             slot.park();

@@ -16,14 +16,14 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use tegula_core::threads;
 
-use super::hand_off::{self, HandOff};
+use super::hand_off::{self, HandOff, Parking};
 
 /// Time that a worker spins before it parks.
 const SPIN_TIME: Duration = Duration::from_micros(200);
@@ -140,7 +140,7 @@ struct Job<'a> {
     failed: AtomicBool,
     /// The panic of a worker.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Slots of the workers to which the job is published.
+    /// Workers to which the job is published.
     recruits: [u8; MAX_WORKERS],
     recruit_count: usize,
     /// Recruits that need no waking, or have been woken.
@@ -206,10 +206,15 @@ impl<'a> Job<'a> {
         // With the threads of other jobs there are at most as many as the pool has.
         let active = Active::add(|active| 1 + wanted.min(workers.saturating_sub(active)));
         self.recruit_count = 0;
-        let mut reserved = reserved();
-        for (index, worker) in WORKERS.iter().enumerate().take(workers) {
-            if self.recruit_count < active.0 - 1 && !reserved[index] && worker.start(index) {
-                reserved[index] = true;
+        for (index, state) in states().iter_mut().enumerate().take(workers) {
+            if self.recruit_count == active.0 - 1 {
+                break;
+            }
+            if *state == WorkerState::NotStarted {
+                *state = if start(index) { WorkerState::Free } else { WorkerState::Refused };
+            }
+            if *state == WorkerState::Free {
+                *state = WorkerState::Reserved;
                 self.recruits[self.recruit_count] = index as u8;
                 self.recruit_count += 1;
             }
@@ -221,8 +226,8 @@ impl<'a> Job<'a> {
     /// Publishes the job to its recruits, and wakes some of those that are parked.
     fn publish(&self, active: Active) -> JobGuard<'_, 'a> {
         let guard = JobGuard { job: self, _active: active };
-        for (i, worker) in self.recruits().enumerate() {
-            worker.slot.publish(self.address(), i + 1);
+        for (i, slot) in self.recruits().enumerate() {
+            slot.publish(self.address(), i + 1);
         }
         hand_off::published();
         // Recruits may be woken once all are published: one that is woken earlier parks again.
@@ -236,8 +241,8 @@ impl<'a> Job<'a> {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    fn recruits(&self) -> impl Iterator<Item = &'static Worker> {
-        self.recruits[..self.recruit_count].iter().map(|&index| &WORKERS[usize::from(index)])
+    fn recruits(&self) -> impl Iterator<Item = &'static HandOff> {
+        self.recruits[..self.recruit_count].iter().map(|&index| &SLOTS[usize::from(index)])
     }
 
     /// Wakes some of the parked recruits; those wake others.
@@ -245,7 +250,7 @@ impl<'a> Job<'a> {
         let mut count = 0;
         while count < FAN_OUT && self.woken.load(Ordering::Acquire) < self.recruit_count {
             let next = self.woken.fetch_add(1, Ordering::Relaxed);
-            count += usize::from(self.recruits().nth(next).is_some_and(|worker| worker.slot.unpark()));
+            count += usize::from(self.recruits().nth(next).is_some_and(HandOff::unpark));
         }
     }
 
@@ -324,13 +329,13 @@ struct JobGuard<'a, 'b> {
 
 impl Drop for JobGuard<'_, '_> {
     fn drop(&mut self) {
-        for worker in self.job.recruits() {
-            worker.slot.withdraw(self.job.address());
+        for slot in self.job.recruits() {
+            slot.withdraw(self.job.address());
         }
-        spin_until(|| self.job.recruits().all(|worker| worker.slot.is_empty()));
-        let mut reserved = reserved();
+        spin_until(|| self.job.recruits().all(HandOff::is_empty));
+        let mut states = states();
         for &index in &self.job.recruits[..self.job.recruit_count] {
-            reserved[usize::from(index)] = false;
+            states[usize::from(index)] = WorkerState::Free;
         }
     }
 }
@@ -345,78 +350,67 @@ fn spin_until(condition: impl Fn() -> bool) {
     }
 }
 
-/// A worker thread: its slot, and whether it has started. Threads start at the first job that needs
-/// them.
-#[repr(align(128))]
-struct Worker {
-    slot: HandOff,
-    state: AtomicU8,
+/// States of a worker. Its thread starts at the first job that needs it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WorkerState {
+    NotStarted,
+    Free,
+    /// A caller will publish a job to it, or has.
+    Reserved,
+    /// The system refused to start its thread.
+    Refused,
 }
 
-/// States of a worker.
-const NOT_STARTED: u8 = 0;
-const STARTED: u8 = 1;
-/// The system refused to start it.
-const REFUSED: u8 = 2;
-
-/// Workers that a caller has reserved.
+/// The states of all workers.
 ///
 /// Under one lock: a compare-and-swap for each worker would wait for one cache line after the
 /// other, as long as a small product takes.
-static RESERVED: Mutex<[bool; MAX_WORKERS]> = Mutex::new([false; MAX_WORKERS]);
+static STATES: Mutex<[WorkerState; MAX_WORKERS]> = Mutex::new([WorkerState::NotStarted; MAX_WORKERS]);
 
-fn reserved() -> MutexGuard<'static, [bool; MAX_WORKERS]> {
-    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
+fn states() -> MutexGuard<'static, [WorkerState; MAX_WORKERS]> {
+    STATES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static WORKERS: [Worker; MAX_WORKERS] = [const {
-    let slot = HandOff {
+static SLOTS: [HandOff; MAX_WORKERS] = [const {
+    HandOff {
         job: AtomicPtr::new(null_mut()),
         number: AtomicUsize::new(0),
-        parked: AtomicBool::new(false),
-        thread: OnceLock::new(),
-    };
-    Worker { slot, state: AtomicU8::new(NOT_STARTED) }
+        parking: Parking { parked: AtomicBool::new(false), thread: OnceLock::new() },
+    }
 }; MAX_WORKERS];
 
-impl Worker {
-    /// Starts the thread of a reserved worker at first. False if the system refused it.
-    fn start(&'static self, index: usize) -> bool {
-        if self.state.load(Ordering::Relaxed) == NOT_STARTED {
-            let started = threads::spawn(Builder::new().name(format!("tegula-{index}")), || self.run());
-            self.state.store(if started { STARTED } else { REFUSED }, Ordering::Relaxed);
-        }
-        self.state.load(Ordering::Relaxed) == STARTED
-    }
+/// Starts the thread of a worker. False if the system refuses it.
+fn start(index: usize) -> bool {
+    threads::spawn(Builder::new().name(format!("tegula-{index}")), move || run(&SLOTS[index]))
+}
 
-    /// The loop of the thread.
-    fn run(&self) {
-        _ = self.slot.thread.set(thread::current());
-        loop {
-            let address = self.wait_for_job();
-            if let Some(number) = self.slot.take(address) {
-                // SAFETY: the address is that of a job, published by its caller. Only the lifetime
-                // changes: `JobGuard` waits for workers that have taken the job.
-                let job = unsafe { &*address.cast::<Job<'static>>() };
-                job.help(number);
-                self.slot.release();
-            }
+/// The loop of a worker.
+fn run(slot: &HandOff) {
+    _ = slot.parking.thread.set(thread::current());
+    loop {
+        let address = wait_for_job(slot);
+        if let Some(number) = slot.take(address) {
+            // SAFETY: the address is that of a job, published by its caller. Only the lifetime
+            // changes: `JobGuard` waits for workers that have taken the job.
+            let job = unsafe { &*address.cast::<Job<'static>>() };
+            job.help(number);
+            slot.release();
         }
     }
+}
 
-    /// Waits until a job is published, and returns its address.
-    fn wait_for_job(&self) -> *mut () {
-        let start = Instant::now();
-        loop {
-            for _ in 0..SPINS {
-                if let Some(job) = self.slot.job() {
-                    return job;
-                }
-                std::hint::spin_loop();
+/// Waits until a job is published to a worker, and returns its address.
+fn wait_for_job(slot: &HandOff) -> *mut () {
+    let start = Instant::now();
+    loop {
+        for _ in 0..SPINS {
+            if let Some(job) = slot.job() {
+                return job;
             }
-            if start.elapsed() > SPIN_TIME {
-                self.slot.park();
-            }
+            std::hint::spin_loop();
+        }
+        if start.elapsed() > SPIN_TIME {
+            slot.park();
         }
     }
 }
@@ -583,8 +577,8 @@ mod tests {
         for _ in 0..5 {
             check_phases(TEST_WORKERS + 1, [20; 4]);
             thread::sleep(Duration::from_millis(20));
-            let parked = |worker: &&Worker| worker.slot.parked.load(Ordering::SeqCst);
-            if WORKERS.iter().filter(|worker| worker.slot.thread.get().is_some()).all(|worker| parked(&worker)) {
+            let mut started = SLOTS.iter().filter(|slot| slot.parking.thread.get().is_some());
+            if started.all(|slot| slot.parking.parked.load(Ordering::SeqCst)) {
                 return;
             }
         }
