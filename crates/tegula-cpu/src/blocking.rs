@@ -11,9 +11,12 @@ use tegula_core::element::Scalar;
 use super::caches::Caches;
 use super::grid::{Grid, GridProblem};
 use super::micro_kernel::{CpuElement, MicroKernel};
+use super::scratch::MAX_FREE_BYTES;
 
 /// Row stride of B in bytes from which its rows fall into few sets of the L1 cache.
 const CONFLICT_STRIDE: usize = 1024;
+/// Row stride of B in bytes up to which its rows are as close as in a packed panel.
+const DENSE_STRIDE: usize = 256;
 /// Columns of C up to which reading A takes most of the time.
 const LONG_KC_COLS: usize = 128;
 /// KC where B is streamed from memory: few enough steps to read its rows side by side.
@@ -43,10 +46,8 @@ const SLICED_ROW: usize = 4096;
 /// the time of reading B.
 const MIN_SKINNY_STEPS: usize = 128;
 const SKINNY_STEPS_PER_ROW: usize = 16;
-/// Macro tiles per thread of such a product.
-const SLICED_TILES: usize = 4;
-/// Most bytes of the partial sums of such a product: a buffer that a thread keeps for the next one.
-const MAX_SKINNY_BYTES: usize = 4 << 20;
+/// Chunks per thread of such a product: macro tiles of all slices.
+const SLICED_CHUNKS: usize = 4;
 /// Least multiply-adds of such a slice.
 const MIN_SKINNY_WORK: usize = 1 << 19;
 /// Most multiply-adds of a product whose operands several threads read unpacked: they stay in the
@@ -87,7 +88,8 @@ pub struct BlockingPlan {
     pub round_steps: usize,
     /// Whether B was packed before the call, and is read in that form.
     pub prepacked: bool,
-    /// The columns of a macro tile are a multiple of this.
+    /// The rows and the columns of a macro tile are multiples of these.
+    pub row_multiple: usize,
     pub col_multiple: usize,
 }
 
@@ -113,6 +115,7 @@ pub struct BlockingProblem<S> {
 }
 
 /// How the sums of a product accumulate: all that decides its bits, and whether it needs a plan.
+/// What is packed may depend on the number of threads; KC, slices and `in_place` never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accumulation {
     /// [`BlockingPlan::kc`].
@@ -125,7 +128,8 @@ pub struct Accumulation {
     packed: [bool; 2],
     /// Whether C has few rows, so that B is read once.
     skinny: bool,
-    /// Whether several threads read A and B unpacked since both stay in their caches.
+    /// Whether A and B are unpacked though C is large: they stay in the caches of several threads,
+    /// or packing would change little.
     cached: bool,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.
@@ -156,7 +160,8 @@ fn skinny_slices<T: CpuElement>(sizes @ [m, n, k]: [usize; 3]) -> usize {
         MAX_SKINNY_SLICES / (bytes(1, size_of::<T>()) / SLICED_ROW).max(1),
         k / MIN_SKINNY_STEPS.max(SKINNY_STEPS_PER_ROW * m),
         work(sizes) / MIN_SKINNY_WORK,
-        MAX_SKINNY_BYTES / bytes(m, size_of::<T::Acc>()),
+        // A thread keeps a buffer of so many for the next product.
+        MAX_FREE_BYTES / bytes(m, size_of::<T::Acc>()),
     ];
     1 << most.into_iter().fold(MAX_SKINNY_SLICES, usize::min).max(1).ilog2()
 }
@@ -179,6 +184,7 @@ impl Accumulation {
         let [_, nr] = kernel.tile;
 
         let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_STRIDE;
+        let dense = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) <= DENSE_STRIDE;
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
         let small = work(problem.sizes) < kernel.small_work && (!conflicts(b[1]) || k <= 64);
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
@@ -187,16 +193,17 @@ impl Accumulation {
         let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
         // Only these decide bits: whether an operand is packed may depend on the number of threads.
         let always_unpacked = b_readable && (skinny || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
-        let cached = b_readable
-            && kernel.direct_a
-            && !(always_unpacked || prepacked)
-            && justified_threads(problem) > 1
-            && work(problem.sizes) < CACHED_WORK;
-        let unpacked = always_unpacked || cached;
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
         let along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
+        // Elements that packing would widen or group take longer unpacked.
+        let cached = kernel.k_pack == 1
+            && a_readable
+            && b_readable
+            && !(always_unpacked || prepacked)
+            && (dense(b[1]) || justified_threads(problem) > 1 && work(problem.sizes) < CACHED_WORK);
+        let unpacked = always_unpacked || cached;
         let kc = match () {
             _ if fixed => kernel.kc,
             _ if always_unpacked && skinny => STREAMED_KC,
@@ -212,7 +219,7 @@ impl Accumulation {
         let slices = match () {
             _ if fixed || !(always_unpacked || a_readable) => 1,
             _ if always_unpacked && skinny => skinny_slices::<T>(problem.sizes),
-            _ if long_k && !skinny => (k / MIN_SLICE_STEPS).min(MAX_SLICES),
+            _ if long_k => (k / MIN_SLICE_STEPS).min(MAX_SLICES),
             _ => 1,
         };
         // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
@@ -243,9 +250,10 @@ impl BlockingPlan {
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
         let prepacked = prepacked && !unpacked;
-        // Slices of few rows have several macro tiles for each thread; other slices are longer.
-        let threads_of_slice = match () {
-            _ if skinny && slices > 1 && justified > 1 => (SLICED_TILES * justified).div_ceil(slices),
+        // Columns of macro tiles of a slice. Few rows have several chunks for each thread; other
+        // slices are longer.
+        let parts_of_slice = match () {
+            _ if skinny && slices > 1 && justified > 1 => (SLICED_CHUNKS * justified).div_ceil(slices),
             _ if slices >= justified => 1,
             _ => justified,
         };
@@ -257,7 +265,7 @@ impl BlockingPlan {
             false => kernel.tile,
         };
         let mut grid = match unpacked && !cached {
-            true => unpacked_grid(kernel, block, threads_of_slice, skinny),
+            true => unpacked_grid(kernel, block, parts_of_slice, skinny),
             false => Grid::choose(&GridProblem {
                 sizes: [block[0], block[1], kernel.k_groups(k.div_ceil(slices))],
                 tile,
@@ -287,6 +295,7 @@ impl BlockingPlan {
             block,
             grid,
             round_steps: k.div_ceil(kc),
+            row_multiple: tile[0],
             col_multiple,
             prepacked,
         };

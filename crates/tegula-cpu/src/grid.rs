@@ -4,8 +4,8 @@
 //! model predicts the time of a grid in cycles of a core: of micro-kernels with their partial
 //! micro-tiles, of reading A and B from the shared cache, of packing, of starting and joining
 //! threads, and of waiting for the last tile. Its constants are fitted to the times of all grids of
-//! 56 products on 16 cores (`benchmarks/NOTES.md`). They are rough: grids that matter differ by
-//! more than they do.
+//! 56 products on 16 cores, those of threads to empty jobs (`benchmarks/NOTES.md`). They are rough:
+//! grids that matter differ by more than they do.
 //!
 //! No grid affects the bits of the result.
 
@@ -69,8 +69,7 @@ impl Grid {
     /// small product.
     pub fn choose(problem: &GridProblem) -> Grid {
         let search = || Grid::search(problem);
-        // Fails on a thread that is exiting.
-        RECENT.try_with(|recent| recent.borrow_mut().get(problem, search)).unwrap_or_else(|_| search())
+        RECENT.with_borrow_mut(|recent| recent.get(problem, search))
     }
 
     fn search(problem: &GridProblem) -> Grid {

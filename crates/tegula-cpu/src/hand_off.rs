@@ -55,7 +55,7 @@ impl HandOff {
 
     /// Withdraws a job that the worker has not taken.
     pub fn withdraw(&self, job: *mut ()) -> bool {
-        // Most often the worker has taken it, and a load does not wait for those before it.
+        // Most often the worker has taken it. A load is then cheaper than a compare-and-swap.
         self.job.load(Ordering::Relaxed) == job
             && self.job.compare_exchange(job, null_mut(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

@@ -11,8 +11,8 @@
 //! 3). Where it pays, the threads first pack B, and A if needed, for a round of KC steps, and all
 //! read the same panels. A macro tile takes step after step of KC (LOOP 4), and packs its columns
 //! of B itself unless they are shared. Then each micro-panel of A, MR rows packed or not (LOOP 2),
-//! passes by all panels of B (LOOP 1). For small or skinny operands B is not packed either, and
-//! those that one thread multiplies in place skip all of these loops.
+//! passes by all panels of B (LOOP 1). For few rows, and for operands that stay in the caches, B is not
+//! packed either, and those that one thread multiplies in place skip all of these loops.
 
 use std::ops::Range;
 use std::ptr::null;
@@ -221,7 +221,10 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let (slice, region) = (chunk % slices, self.macro_tile(chunk / slices));
         let len = if slices > 1 { slice_len(round.end, slices, kc) } else { round.len() };
         let start = round.start + slice * len;
-        let steps = chunks(start..round.end.min(start + len), kc).enumerate();
+        // The grid is that of a whole block; the last block may have fewer rows and columns than
+        // macro tiles.
+        let end = if region.0.is_empty() || region.1.is_empty() { start } else { round.end.min(start + len) };
+        let steps = chunks(start..end, kc).enumerate();
         steps.map(move |(i, k_range)| self.kc_step(slice, region.clone(), k_range, i * self.kernel.k_groups(kc)))
     }
 
@@ -261,7 +264,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     /// The rows and columns of a macro tile in the block.
     fn macro_tile(&self, tile: usize) -> (Range<usize>, Range<usize>) {
         let [row_tiles, _] = self.plan.grid.tiles;
-        let rows = nth_chunk(0..self.rows.len(), row_tiles, self.kernel.tile[0], tile % row_tiles);
+        let rows = nth_chunk(0..self.rows.len(), row_tiles, self.plan.row_multiple, tile % row_tiles);
         (rows, self.tile_cols(tile / row_tiles))
     }
 

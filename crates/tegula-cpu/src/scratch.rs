@@ -22,9 +22,8 @@ pub struct ScratchBuffer<S>(Vec<Line>, PhantomData<S>);
 
 /// Most buffers that a thread keeps.
 const MAX_FREE_BUFFERS: usize = 3;
-/// Most bytes of a buffer that a thread keeps. None under Miri, which would miss an access beyond
-/// the requested size of a larger buffer.
-const MAX_FREE_BYTES: usize = if cfg!(miri) { 0 } else { 4 << 20 };
+/// Most bytes of a buffer that a thread keeps.
+pub const MAX_FREE_BYTES: usize = 4 << 20;
 
 thread_local! {
     static FREE_LIST: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
@@ -73,7 +72,9 @@ impl<S: Scalar> ScratchBuffer<S> {
 impl<S> Drop for ScratchBuffer<S> {
     fn drop(&mut self) {
         let memory = std::mem::take(&mut self.0);
-        if memory.capacity() == 0 || memory.capacity() * size_of::<Line>() > MAX_FREE_BYTES {
+        // None under Miri, which would miss an access beyond the requested size of a larger buffer.
+        let kept = 0..=if cfg!(miri) { 0 } else { MAX_FREE_BYTES };
+        if memory.capacity() == 0 || !kept.contains(&(memory.capacity() * size_of::<Line>())) {
             return;
         }
         // Fails on a thread that is exiting.

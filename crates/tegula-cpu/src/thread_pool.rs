@@ -206,6 +206,9 @@ impl<'a> Job<'a> {
         // With the threads of other jobs there are at most as many as the pool has.
         let active = Active::add(|active| 1 + wanted.min(workers.saturating_sub(active)));
         self.recruit_count = 0;
+        if active.0 == 1 {
+            return active;
+        }
         for (index, state) in states().iter_mut().enumerate().take(workers) {
             if self.recruit_count == active.0 - 1 {
                 break;
@@ -329,6 +332,9 @@ struct JobGuard<'a, 'b> {
 
 impl Drop for JobGuard<'_, '_> {
     fn drop(&mut self) {
+        if self.job.recruit_count == 0 {
+            return;
+        }
         for slot in self.job.recruits() {
             slot.withdraw(self.job.address());
         }

@@ -119,6 +119,29 @@ fn bits_of_random_products_are_independent_of_the_number_of_threads() {
     assert!(2 * shared > problems.len(), "threads share only {shared} of {} problems", problems.len());
 }
 
+/// Fewer rows or columns than the grid has macro tiles for: heights that no micro-tile divides, and
+/// the last block of a C with a workspace.
+#[test]
+#[cfg_attr(miri, ignore = "takes hours")]
+fn macro_tiles_without_rows_or_columns_are_skipped() {
+    let sizes = [[100, 16, 2000], [60, 16, 4000], [3850, 32, 300], [64, 15_376, 300], [32, 19_216, 300]];
+    for (ty, isa) in
+        [Type::F32, Type::F16].into_iter().flat_map(|ty| instruction_sets().into_iter().map(move |isa| (ty, isa)))
+    {
+        for (sizes, exact) in sizes.into_iter().flat_map(|sizes| [(sizes, true), (sizes, false)]) {
+            let problem = Problem { ty, isa, batches: 1, sizes, styles: [Style::default(); 3], exact, seed: 3 };
+            let bits = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| problem.bits())
+            };
+            let alone = bits(1);
+            for threads in [2, 16, 64] {
+                assert!(bits(threads) == alone, "{ty} {isa} {sizes:?} on {threads} threads, exact: {exact}");
+            }
+        }
+    }
+}
+
 /// Problems with the bits of their products on one thread.
 fn few_problems() -> Vec<(Problem, Vec<u64>)> {
     let (isas, random) = (instruction_sets(), &mut Random(13));
