@@ -15,7 +15,8 @@ use super::scratch::MAX_FREE_BYTES;
 
 /// Row stride of B in bytes from which its rows fall into few sets of the L1 cache.
 const CONFLICT_STRIDE: usize = 1024;
-/// Row stride of B in bytes up to which its rows are as close as in a packed panel.
+/// Row stride of B in bytes up to which its rows are as close as in a packed panel. Packing still
+/// pays for a long k.
 const DENSE_STRIDE: usize = 256;
 /// Columns of C up to which reading A takes most of the time.
 const LONG_KC_COLS: usize = 128;
@@ -184,7 +185,7 @@ impl Accumulation {
         let [_, nr] = kernel.tile;
 
         let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_STRIDE;
-        let dense = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) <= DENSE_STRIDE;
+        let dense = b[1].unsigned_abs().saturating_mul(size_of::<T>()) <= DENSE_STRIDE && k <= 2 * kernel.kc;
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
         let small = work(problem.sizes) < kernel.small_work && (!conflicts(b[1]) || k <= 64);
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
@@ -202,7 +203,7 @@ impl Accumulation {
             && a_readable
             && b_readable
             && !(always_unpacked || prepacked)
-            && (dense(b[1]) || justified_threads(problem) > 1 && work(problem.sizes) < CACHED_WORK);
+            && (dense || justified_threads(problem) > 1 && work(problem.sizes) < CACHED_WORK);
         let unpacked = always_unpacked || cached;
         let kc = match () {
             _ if fixed => kernel.kc,
