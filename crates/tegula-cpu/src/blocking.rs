@@ -51,8 +51,8 @@ const SKINNY_STEPS_PER_ROW: usize = 16;
 const SLICED_CHUNKS: usize = 4;
 /// Least multiply-adds of such a slice.
 const MIN_SKINNY_WORK: usize = 1 << 19;
-/// Most multiply-adds of a product whose operands several threads read unpacked: they stay in the
-/// cache of each thread, while packed panels would come from the caches of others.
+/// Multiply-adds up to which several threads read both operands unpacked: these stay in the cache
+/// of each thread, while packed panels would come from the caches of others.
 const CACHED_WORK: usize = 1 << 25;
 /// Largest MC and NC where a block needs a workspace; a multiple of MR and NR of every
 /// micro-kernel.
@@ -192,13 +192,13 @@ impl Accumulation {
         let narrow = n <= kernel.vector_len / 2 || m == 1;
         // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
         let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
-        // Only these decide bits: whether an operand is packed may depend on the number of threads.
+        // Unpacked on any number of threads: KC and slices depend on it, and so do the bits.
         let always_unpacked = b_readable && (skinny || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
         let along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
-        // Elements that packing would widen or group take longer unpacked.
+        // Unpacked for speed alone. Elements that packing would group take longer unpacked.
         let cached = kernel.k_pack == 1
             && a_readable
             && b_readable
@@ -422,6 +422,43 @@ mod tests {
                 let most = units.div_ceil(cols);
                 assert!(most <= (2 * units / threads).max(2), "{n}, {threads} threads: {cols} tiles");
             }
+        }
+    }
+
+    /// The number of threads decides what is packed, but not KC or slices, and never for elements
+    /// that packing groups.
+    #[test]
+    fn threads_decide_packing_alone() {
+        fn check<T: CpuElement>(sizes: [usize; 3], shared: bool) {
+            let [_, n, k] = sizes;
+            for isa in crate::Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                let kernel = T::micro_kernel(isa);
+                let accumulation = |threads| {
+                    let (a, b) = ([k as isize, 1], [1, n as isize]);
+                    let scalars = [T::Acc::ONE, T::Acc::ZERO];
+                    let common = BlockingProblem {
+                        sizes,
+                        scalars,
+                        a,
+                        b,
+                        c_col: 1,
+                        prepacked: false,
+                        threads,
+                        batch_invariant: false,
+                    };
+                    Accumulation::new(kernel, &common)
+                };
+                let (alone, of_16) = (accumulation(1), accumulation(16));
+                assert_eq!((alone.kc, alone.slices, alone.in_place), (of_16.kc, of_16.slices, of_16.in_place), "{isa}");
+                let shared = shared && kernel.k_pack == 1 && kernel.direct_a && kernel.select_unpacked.is_some();
+                assert_eq!([alone.packed[1], of_16.packed[1]], [true, !shared], "{isa} {} {sizes:?}", T::TYPE);
+            }
+        }
+        for (sizes, shared) in [([256; 3], true), ([320; 3], true), ([512; 3], false), ([100, 1000, 2000], false)] {
+            check::<f32>(sizes, shared);
+            check::<f64>(sizes, shared);
+            check::<i8>(sizes, shared);
+            check::<half::bf16>(sizes, shared);
         }
     }
 

@@ -96,7 +96,7 @@ impl Grid {
     }
 }
 
-/// Problems whose grids a thread remembers.
+/// Grids that a thread remembers.
 const MAX_RECENT: usize = 8;
 
 thread_local! {

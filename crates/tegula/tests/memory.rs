@@ -62,10 +62,11 @@ fn gemm_memory_equals_explained_memory() {
     tegula_core::threads::count();
     let square = Matrix::<f32>::zeros(300, 300).unwrap();
     tegula::matmul(&square, &square).unwrap();
-    for device in [Device::cpu(), Device::interp()] {
+    for (device, is_cpu) in [(Device::cpu(), true), (Device::interp(), false)] {
         // Warm up the thread pool and one-time allocations.
         check_explained::<f32>(&device, [200, 200, 4], 1.0, 0.0, false);
-        check_explained::<f64>(&device, [300, 400, 20], 1.0, 0.0, false);
+        // Several threads of a CPU read both operands unpacked, and need no memory.
+        assert!(check_explained::<f64>(&device, [300, 400, 20], 1.0, 0.0, false) > 0 || is_cpu);
         check_explained::<f64>(&device, [300, 400, 5], 1.0, 1.0, true);
         check_explained::<tegula::element::f16>(&device, [300, 400, 5], 1.0, 0.0, false);
         check_explained::<i8>(&device, [400, 300, 5], 2, 0, false);
