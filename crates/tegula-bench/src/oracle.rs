@@ -103,7 +103,8 @@ impl Report {
     }
 
     fn and(self, later: Report) -> Report {
-        let worse = if later.r > self.r { later } else { self };
+        let is_worse = later.r > self.r || later.r == self.r && later.worst < self.worst;
+        let worse = if is_worse { later } else { self };
         Report {
             mismatches: self.mismatches + later.mismatches,
             overflows: self.overflows + later.overflows,
@@ -337,8 +338,8 @@ impl<'a> Problem<'a> {
 
     fn compare(&self, unit: &ErrorUnit, result: &Elements, meter: Option<&ProgressMeter<'_>>) -> Result<Report> {
         self.check_result(result)?;
-        let rows = self.rows(1, Report::EMPTY, &|batch, row, reference, report: &mut [Report]| {
-            let reports = reference.iter().enumerate().map(|(col, reference)| {
+        let tiles = self.tiles(1, Report::EMPTY, &|(batch, row, first), reference, report| {
+            let reports = reference.iter().zip(first..).map(|(reference, col)| {
                 let actual = (result.at)(batch, row, col);
                 let r = unit.error_in_units(*reference, actual);
                 let overflow = reference.may_overflow && r > 0.0 && !actual.is_finite();
@@ -348,34 +349,60 @@ impl<'a> Problem<'a> {
                 Report { r, worst, expected, actual, mismatches, overflows, r_without_overflows }
             });
             report[0] = reports.reduce(Report::and).unwrap_or(Report::EMPTY);
-            meter.iter().for_each(|meter| meter.add(1));
+            let is_end_of_row = first + reference.len() == self.b.shape.cols;
+            meter.iter().filter(|_| is_end_of_row).for_each(|meter| meter.add(1));
         })?;
-        Ok(rows.into_iter().reduce(Report::and).unwrap_or(Report::EMPTY))
+        Ok(tiles.into_iter().reduce(Report::and).unwrap_or(Report::EMPTY))
     }
 
     fn errors(&self, unit: &ErrorUnit, result: &Elements) -> Result<Vec<f64>> {
         self.check_result(result)?;
-        self.rows(self.shape().cols, 0.0, &|batch, row, reference, errors| {
-            for (col, (reference, error)) in reference.iter().zip(errors).enumerate() {
+        self.elements(&|(batch, row, first), reference, errors| {
+            for ((col, reference), error) in (first..).zip(reference).zip(errors) {
                 *error = unit.error_in_units(*reference, (result.at)(batch, row, col));
             }
         })
     }
 
     fn values(&self) -> Result<Vec<f64>> {
-        self.rows(self.shape().cols, 0.0, &|_, _, reference, row| {
-            row.iter_mut().zip(reference).for_each(|(to, reference)| *to = reference.value());
+        self.elements(&|_, reference, values| {
+            values.iter_mut().zip(reference).for_each(|(to, reference)| *to = reference.value());
         })
     }
 
-    /// Calls `visit` for each row of the reference and returns its outputs.
-    ///
-    /// `visit` takes batch, row, elements and `width` outputs, initially `blank`.
-    fn rows<R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
+    /// Calls `visit` for pieces of rows with one output for each column; returns these row-major.
+    fn elements(&self, visit: Visit<'_, f64>) -> Result<Vec<f64>> {
+        let (shape, width) = (self.shape(), self.tile_width());
+        let tiles = self.tiles(width, 0.0, visit)?;
+        let mut elements = host::try_vec(&[shape.len()?], || format!("the reference for a {shape} matrix"))?;
+        let (blocks, panels) = (shape.rows.div_ceil(ROWS), shape.cols.div_ceil(width));
+        let height = shape.rows.min(ROWS);
+        for (batch, row) in (0..shape.batches).flat_map(|batch| (0..shape.rows).map(move |row| (batch, row))) {
+            let first = (batch * blocks + row / ROWS) * panels;
+            let of_panel = |panel| tiles[((first + panel) * height + row % ROWS) * width..].iter().take(width);
+            elements.extend((0..panels).flat_map(of_panel).take(shape.cols));
+        }
+        Ok(elements)
+    }
+
+    /// Columns per tile of the reference.
+    fn tile_width(&self) -> usize {
         match self.accumulator {
-            Type::F64 => self.rows_by::<DoubleDoubleReference, R>(width, blank, visit),
-            Type::F32 => self.rows_by::<F64Reference, R>(width, blank, visit),
-            Type::I32 => self.rows_by::<WrappingReference, R>(width, blank, visit),
+            Type::F64 => DoubleDoubleReference::WIDTH,
+            Type::I32 => WrappingReference::WIDTH,
+            _ => F64Reference::WIDTH,
+        }
+    }
+
+    /// Calls `visit` for each row of each tile, with `width` outputs that are initially `blank`.
+    ///
+    /// Returns the outputs tile by tile: batches, blocks of rows, panels of columns. All tiles have
+    /// as many rows as the first.
+    fn tiles<R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
+        match self.accumulator {
+            Type::F64 => self.tiles_by::<DoubleDoubleReference, R>(width, blank, visit),
+            Type::F32 => self.tiles_by::<F64Reference, R>(width, blank, visit),
+            Type::I32 => self.tiles_by::<WrappingReference, R>(width, blank, visit),
             ty => {
                 let what = format!("a reference product accumulated in {ty}");
                 Err(Error::Unsupported { what, ty: self.ty, device: "the CPU".into() })
@@ -383,86 +410,88 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn rows_by<P: Precision, R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
+    fn tiles_by<P: Precision, R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
         let shape = self.shape();
         shape.len()?;
         if shape.is_empty() {
             return Ok(Vec::new());
         }
         let Shape { batches, rows, cols } = shape;
-        let mut all = host::try_vec(&[batches, rows, width], || format!("the reference for a {shape} matrix"))?;
-        all.resize(batches * rows * width, blank);
-        for (batch, all) in all.chunks_mut(rows * width).enumerate() {
-            let panels = self.panels::<P>(batch)?;
-            threads::for_chunks(all, ROWS * width, |number, chunk: &mut [R]| {
-                let first = ROWS * number;
-                let rows = first..rows.min(first + ROWS);
-                let reference = self.block::<P>(batch, rows.clone(), &panels)?;
-                for ((row, reference), to) in rows.zip(reference.chunks(cols)).zip(chunk.chunks_mut(width)) {
-                    visit(batch, row, reference, to);
-                }
-                Ok(())
+        let (height, blocks, panels) = (rows.min(ROWS), rows.div_ceil(ROWS), cols.div_ceil(P::WIDTH));
+        let what = || format!("the reference for a {shape} matrix");
+        let mut all = host::try_vec(&[batches, blocks, panels, height, width], what)?;
+        all.resize(batches * blocks * panels * height * width, blank);
+        for (batch, all) in all.chunks_mut(blocks * panels * height * width).enumerate() {
+            let a = self.operands_of_a::<P>(batch)?;
+            threads::for_chunks(all, height * width, |tile, to: &mut [R]| {
+                let first = ROWS * (tile / panels);
+                let (rows, cols) = (first..rows.min(first + ROWS), tile % panels * P::WIDTH);
+                self.tile::<P, R>(batch, rows, cols, &a, (width, to), visit)
             })?;
         }
         Ok(all)
     }
 
-    /// Packs B into panels of `WIDTH` columns, zero-padded; empty if alpha or k is 0.
-    fn panels<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
-        let Shape { rows: k, cols: n, .. } = self.b.shape;
-        let count = if self.alpha == 0.0 || k == 0 { 0 } else { n.div_ceil(P::WIDTH) };
-        let mut panels = host::try_vec(&[count, P::WIDTH, k], || format!("the reference's copy of a {k}×{n} matrix"))?;
-        for first in (0..count).map(|panel| panel * P::WIDTH) {
-            for row in 0..k {
-                let column = |col| if col < n { (self.b.at)(batch, row, col) } else { 0.0 };
-                panels.extend((first..first + P::WIDTH).map(|col| P::operand(column(col))));
-            }
-        }
-        Ok(panels)
+    /// Converts A; empty if alpha is 0.
+    fn operands_of_a<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
+        let (rows, depth) = (self.a.shape.rows, self.depth());
+        let mut a = host::try_vec(&[rows, depth], || format!("the reference's copy of a {rows}×{depth} matrix"))?;
+        a.resize(rows * depth, P::operand(0.0));
+        threads::for_chunks(&mut a, depth.max(1), |row, to| {
+            to.iter_mut().enumerate().for_each(|(col, to)| *to = P::operand((self.a.at)(batch, row, col)));
+            Ok::<_, Error>(())
+        })?;
+        Ok(a)
     }
 
-    /// Computes a block of rows of the reference.
-    ///
-    /// The rows of A stay in the cache; each panel of B is loaded once per block.
-    fn block<P: Precision>(
+    /// k, or 0 if alpha is 0.
+    fn depth(&self) -> usize {
+        if self.alpha == 0.0 { 0 } else { self.a.shape.cols }
+    }
+
+    /// Computes a tile of the reference and calls `visit` for each of its rows.
+    fn tile<P: Precision, R>(
         &self,
         batch: usize,
         rows: std::ops::Range<usize>,
-        panels: &[P::Operand],
-    ) -> Result<Vec<ReferenceElement>> {
-        let Shape { rows: k, cols: n, .. } = self.b.shape;
-        let what = || "chunk rows of the reference".into();
-        let mut accumulators = host::try_vec(&[rows.len(), n], what)?;
-        accumulators.resize(rows.len() * n, ReferenceElement::default());
-        let depth = if self.alpha == 0.0 { 0 } else { k };
-        let mut a = host::try_vec(&[rows.len(), depth], what)?;
-        a.extend(rows.clone().flat_map(|row| (0..depth).map(move |p| P::operand((self.a.at)(batch, row, p)))));
-        if depth != 0 {
-            for (panel, first) in panels.chunks_exact(P::WIDTH * k).zip((0..n).step_by(P::WIDTH)) {
-                for (a, accumulators) in a.chunks_exact(k).zip(accumulators.chunks_exact_mut(n)) {
-                    P::dot(a, panel, &mut accumulators[first..n.min(first + P::WIDTH)]);
-                }
-            }
+        first_col: usize,
+        a: &[P::Operand],
+        (width, to): (usize, &mut [R]),
+        visit: Visit<'_, R>,
+    ) -> Result<()> {
+        let (n, depth) = (self.b.shape.cols, self.depth());
+        let cols = first_col..n.min(first_col + P::WIDTH);
+        let mut panel = host::try_vec(&[depth, P::WIDTH], || "a panel of the reference's copy of B".into())?;
+        panel.resize(depth * P::WIDTH, P::operand(0.0));
+        for (offset, col) in cols.clone().enumerate() {
+            let column = panel.iter_mut().skip(offset).step_by(P::WIDTH);
+            column.enumerate().for_each(|(row, to)| *to = P::operand((self.b.at)(batch, row, col)));
         }
-        for (i, (row, accumulators)) in rows.zip(accumulators.chunks_exact_mut(n)).enumerate() {
-            for (col, accumulator) in accumulators.iter_mut().enumerate() {
+        let mut accumulators = [ReferenceElement::default(); MAX_WIDTH];
+        for (row, to) in rows.zip(to.chunks_mut(width)) {
+            let (a, accumulators) = (&a[row * depth..][..depth], &mut accumulators[..cols.len()]);
+            P::dot(a, &panel, accumulators);
+            for ((offset, col), accumulator) in cols.clone().enumerate().zip(&mut *accumulators) {
                 let c_term = self.c_term.as_ref().map(|(beta, c0)| (*beta, (c0.at)(batch, row, col)));
                 let bias = self.bias.as_ref().map(|bias| (bias.at)(batch, row, col));
-                let (first, offset) = (col / P::WIDTH * P::WIDTH * depth, col % P::WIDTH);
-                let b = panels[first.min(panels.len())..].iter().skip(offset).step_by(P::WIDTH);
-                let terms = a[i * depth..][..depth].iter().copied().zip(b.copied());
+                let terms = a.iter().copied().zip(panel.iter().skip(offset).step_by(P::WIDTH).copied());
                 *accumulator = P::activate(P::scaled(self.alpha, *accumulator, terms, c_term, bias), self.activation);
             }
+            visit((batch, row, first_col), accumulators, to);
         }
-        Ok(accumulators)
+        Ok(())
     }
 }
 
-/// What [`Problem::rows`] calls for each row.
-type Visit<'a, R> = &'a (dyn Fn(usize, usize, &[ReferenceElement], &mut [R]) + Sync);
+/// What [`Problem::tiles`] calls for each row of a tile: with batch, row and first column, the
+/// elements, and the outputs.
+type Visit<'a, R> = &'a (dyn Fn((usize, usize, usize), &[ReferenceElement], &mut [R]) + Sync);
 
-/// Rows per block of the reference.
-const ROWS: usize = 16;
+/// Rows per tile of the reference. Each tile converts its columns of B, so that few rows of a large
+/// B use all threads and need no copy of it.
+const ROWS: usize = 128;
+/// Columns per tile of the reference, at most.
+const MAX_WIDTH: usize = 32;
 
 /// Element of the reference: an unevaluated sum high + low, and its magnitude.
 ///
@@ -1123,6 +1152,23 @@ mod tests {
         let mut wrong = want;
         wrong.as_mut_slice()[2 * 17 * 17 + 16 * 17 + 3] += 1;
         assert_eq!(check::<i32>(1, a.view(), one.view(), 0, None, wrong.view()).unwrap().worst, (2, 16, 3));
+    }
+
+    #[test]
+    fn reference_and_worst_element_across_tiles() {
+        let (rows, cols) = (2 * ROWS + 3, 2 * MAX_WIDTH + 5);
+        let a = Matrix::from_shape_fn(Shape::new(rows, 2), |_, i, p| (7 * i + p) as i32).unwrap();
+        let b = Matrix::from_shape_fn(Shape::new(2, cols), |_, p, j| (3 * j + p) as i32).unwrap();
+        let mut c = reference::<i32>(1, a.view(), b.view(), 0, None).unwrap();
+        let element = |i: usize, j: usize| (7 * i * 3 * j + (7 * i + 1) * (3 * j + 1)) as i32;
+        let want = Matrix::from_shape_fn(c.shape(), |_, i, j| element(i, j)).unwrap();
+        assert_eq!(c, want);
+        // The first wrong element is in a later tile than the second.
+        c.as_mut_slice()[5 * cols + cols - 1] += 1;
+        c.as_mut_slice()[6 * cols] += 1;
+        let report = check::<i32>(1, a.view(), b.view(), 0, None, c.view()).unwrap();
+        assert_eq!((report.worst, report.mismatches), ((0, 5, cols - 1), 2));
+        assert_eq!(report.expected, f64::from(element(5, cols - 1)));
     }
 
     #[test]
