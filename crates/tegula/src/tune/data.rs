@@ -12,7 +12,7 @@ use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::matrix::{Matrix, Shape};
 
-/// Elements per parallel chunk.
+/// Elements per parallel chunk; even, since elements come in pairs.
 const CHUNK: usize = 1 << 14;
 
 /// Generates a matrix of normally distributed elements with mean 0 and standard deviation 1.
@@ -26,8 +26,10 @@ pub fn normal<T: Scalar>(shape: Shape, seed: u64) -> Result<Matrix<T>> {
     let mut data = host::try_vec(&[len], || format!("a {shape} matrix of {}", T::TYPE))?;
     data.resize(len, T::ZERO);
     threads::for_chunks(&mut data, CHUNK, |chunk, elements: &mut [T]| {
-        let indices = (chunk * CHUNK) as u64..;
-        elements.iter_mut().zip(indices).for_each(|(element, index)| *element = normal_element(seed, index));
+        let pairs = (chunk * CHUNK / 2) as u64..;
+        for (elements, pair) in elements.chunks_mut(2).zip(pairs) {
+            elements.iter_mut().zip(box_muller(seed, pair)).for_each(|(element, value)| *element = scaled(value));
+        }
         Ok::<_, Error>(())
     })?;
     Matrix::from_shape_vec(shape, data)
@@ -54,8 +56,8 @@ pub fn sample_indices(count: usize, len: usize, seed: u64) -> Vec<usize> {
     sampled.into_iter().collect()
 }
 
-fn normal_element<T: Scalar>(seed: u64, index: u64) -> T {
-    let value = box_muller(seed, index);
+/// Scales a deviate for its type, and rounds it.
+fn scaled<T: Scalar>(value: f64) -> T {
     T::from_bits(match T::TYPE {
         ty if ty.is_float() => ty.round(value),
         ty if ty.size() == 1 => ((32.0 * value).round() as i8) as u64,
@@ -63,12 +65,13 @@ fn normal_element<T: Scalar>(seed: u64, index: u64) -> T {
     })
 }
 
-/// Normal deviate by Box and Muller.
+/// Two independent normal deviates by Box and Muller.
 ///
 /// Source: A note on the generation of random normal deviates, Ann. Math. Stat. 29, 1958.
-fn box_muller(seed: u64, index: u64) -> f64 {
-    let (radius, angle) = (uniform(seed, 2 * index), uniform(seed, 2 * index + 1));
-    (-2.0 * radius.ln()).sqrt() * (TAU * angle).cos()
+fn box_muller(seed: u64, pair: u64) -> [f64; 2] {
+    let (radius, angle) = (uniform(seed, 2 * pair), uniform(seed, 2 * pair + 1));
+    let ((sin, cos), radius) = ((TAU * angle).sin_cos(), (-2.0 * radius.ln()).sqrt());
+    [radius * cos, radius * sin]
 }
 
 /// Uniform deviate in the open interval (0, 1), with random access by index.
@@ -107,6 +110,9 @@ mod tests {
         assert_ne!(matrix, normal(Shape::new(200, 200), 8).unwrap());
         let (mean, deviation) = moments(matrix.as_slice());
         assert!(mean.abs() < 0.02 && (deviation - 1.0).abs() < 0.02, "{mean} {deviation}");
+        // Elements come in pairs, which must be independent.
+        let products: Vec<f64> = matrix.as_slice().as_chunks::<2>().0.iter().map(|[x, y]| x * y).collect();
+        assert!(moments(&products).0.abs() < 0.03);
         let beyond = matrix.as_slice().iter().filter(|x| x.abs() > 1.0).count() as f64 / 40_000.0;
         assert!((beyond - 0.3173).abs() < 0.01, "{beyond}");
     }
