@@ -15,8 +15,8 @@ use super::scratch::MAX_FREE_BYTES;
 
 /// Row stride of B in bytes from which its rows fall into few sets of the L1 cache.
 const CONFLICT_STRIDE: usize = 1024;
-/// Row stride of B in bytes up to which its rows are as close as in a packed panel. Packing still
-/// pays for a long k.
+/// Row stride of B in bytes up to which its rows are as close as in a packed panel. On one thread
+/// packing still pays for a long k.
 const DENSE_STRIDE: usize = 256;
 /// Columns of C up to which reading A takes most of the time.
 const LONG_KC_COLS: usize = 128;
@@ -47,13 +47,18 @@ const SLICED_ROW: usize = 4096;
 /// the time of reading B.
 const MIN_SKINNY_STEPS: usize = 128;
 const SKINNY_STEPS_PER_ROW: usize = 16;
-/// Chunks per thread of such a product: macro tiles of all slices.
-const SLICED_CHUNKS: usize = 4;
+/// Chunks per thread of such a product: macro tiles of all slices. Where slices alone are fewer
+/// than the first number, columns are split until there are as many as the second.
+const SLICED_CHUNKS: [usize; 2] = [4, 8];
+/// Least multiply-adds of such a chunk.
+const MIN_CHUNK_WORK: usize = 1 << 19;
 /// Least multiply-adds of such a slice.
 const MIN_SKINNY_WORK: usize = 1 << 19;
 /// Multiply-adds up to which several threads read both operands unpacked: these stay in the cache
 /// of each thread, while packed panels would come from the caches of others.
-const CACHED_WORK: usize = 1 << 25;
+const CACHED_WORK: usize = 1 << 26;
+/// Largest row stride of B in bytes for that.
+const CACHED_STRIDE: usize = 4096;
 /// Largest MC and NC where a block needs a workspace; a multiple of MR and NR of every
 /// micro-kernel.
 const MAX_BLOCK: usize = 3840;
@@ -129,8 +134,7 @@ pub struct Accumulation {
     packed: [bool; 2],
     /// Whether C has few rows, so that B is read once.
     skinny: bool,
-    /// Whether A and B are unpacked though C is large: they stay in the caches of several threads,
-    /// or packing would change little.
+    /// Whether A and B are unpacked though C is large: packing them would take longer.
     cached: bool,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.
@@ -172,6 +176,32 @@ fn justified_threads<S>(problem: &BlockingProblem<S>) -> usize {
     problem.threads.min(work(problem.sizes) / WORK_PER_THREAD).max(1)
 }
 
+/// The input of the search for a grid of C, or of a block of it.
+fn grid_problem<T: CpuElement>(
+    kernel: &MicroKernel<T>,
+    problem: &BlockingProblem<T::Acc>,
+    [rows, cols]: [usize; 2],
+    [kc, slices]: [usize; 2],
+    packs_b: bool,
+) -> GridProblem {
+    let vectors = kernel.widest_unpacked(problem.sizes[0]);
+    let unpacked_tile = [kernel.max_rows[vectors - 1], vectors * kernel.vector_len];
+    let prepacked = problem.prepacked && packs_b;
+    GridProblem {
+        sizes: [rows, cols, kernel.k_groups(problem.sizes[2].div_ceil(slices))],
+        tile: if packs_b { kernel.tile } else { unpacked_tile },
+        col_unit: if prepacked { kernel.tile[1] } else { kernel.vector_len },
+        kc: kernel.k_groups(kc),
+        value_bytes: size_of::<T::Acc>(),
+        rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
+        pack_b: packs_b && !prepacked,
+        may_share: slices == 1,
+        b_row_bytes: if packs_b { 0 } else { problem.b[1].unsigned_abs().saturating_mul(size_of::<T>()) },
+        l2: Caches::detect().l2,
+        threads: if justified_threads(problem) > 1 { problem.threads.div_ceil(slices) } else { 1 },
+    }
+}
+
 /// The multiply-adds of a product.
 pub fn work([m, n, k]: [usize; 3]) -> usize {
     m.saturating_mul(n).saturating_mul(k)
@@ -185,7 +215,7 @@ impl Accumulation {
         let [_, nr] = kernel.tile;
 
         let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_STRIDE;
-        let dense = b[1].unsigned_abs().saturating_mul(size_of::<T>()) <= DENSE_STRIDE && k <= 2 * kernel.kc;
+        let within = |stride: usize| b[1].unsigned_abs().saturating_mul(size_of::<T>()) <= stride;
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
         let small = work(problem.sizes) < kernel.small_work && (!conflicts(b[1]) || k <= 64);
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
@@ -198,13 +228,6 @@ impl Accumulation {
         // at every k.
         let along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
-        // Unpacked for speed alone. Elements that packing would group take longer unpacked.
-        let cached = kernel.k_pack == 1
-            && a_readable
-            && b_readable
-            && !(always_unpacked || prepacked)
-            && (dense || justified_threads(problem) > 1 && work(problem.sizes) < CACHED_WORK);
-        let unpacked = always_unpacked || cached;
         let kc = match () {
             _ if fixed => kernel.kc,
             _ if always_unpacked && skinny => STREAMED_KC,
@@ -225,6 +248,16 @@ impl Accumulation {
         };
         // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
         let slices = if slices > 1 { k.div_ceil(slice_len(k, slices, kc)) } else { 1 };
+        // Unpacked for speed alone. Elements that packing would group take longer unpacked.
+        let readable = kernel.k_pack == 1 && a_readable && b_readable && !(always_unpacked || prepacked);
+        let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
+        let cached = readable
+            && match justified_threads(problem) {
+                1 => within(DENSE_STRIDE) && k <= 2 * kernel.kc,
+                _ if within(CACHED_STRIDE) && work(problem.sizes) < CACHED_WORK => true,
+                _ => cycles(false) < cycles(true),
+            };
+        let unpacked = always_unpacked || cached;
         let exact = alpha == T::Acc::ONE && beta == T::Acc::ZERO || T::Acc::TYPE.is_int();
         // A float accumulator over several KC steps is scaled once, when complete: alpha times a
         // partial sum might overflow where the whole does not.
@@ -242,7 +275,7 @@ impl BlockingPlan {
         problem: &BlockingProblem<T::Acc>,
         accumulation: Accumulation,
     ) -> BlockingPlan {
-        let BlockingProblem { sizes: [m, n, k], prepacked, threads, .. } = *problem;
+        let BlockingProblem { sizes: [m, n, k], prepacked, .. } = *problem;
         let Accumulation { kc, slices, in_place, packed: packed @ [a_packed, b_packed], skinny, cached, .. } =
             accumulation;
         let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
@@ -254,31 +287,17 @@ impl BlockingPlan {
         // Columns of macro tiles of a slice. Few rows have several chunks for each thread; other
         // slices are longer.
         let parts_of_slice = match () {
-            _ if skinny && slices > 1 && justified > 1 => (SLICED_CHUNKS * justified).div_ceil(slices),
+            _ if skinny && (2..SLICED_CHUNKS[0] * justified).contains(&slices) && justified > 1 => {
+                let chunks = (SLICED_CHUNKS[1] * justified).min(work(problem.sizes) / MIN_CHUNK_WORK).max(justified);
+                chunks.div_ceil(slices)
+            }
             _ if slices >= justified => 1,
             _ => justified,
         };
-        let tile = match cached {
-            true => {
-                let vectors = kernel.widest_unpacked(m);
-                [kernel.max_rows[vectors - 1], vectors * kernel.vector_len]
-            }
-            false => kernel.tile,
-        };
+        let of_grid = grid_problem(kernel, problem, block, [kc, slices], b_packed);
         let mut grid = match unpacked && !cached {
             true => unpacked_grid(kernel, block, parts_of_slice, skinny),
-            false => Grid::choose(&GridProblem {
-                sizes: [block[0], block[1], kernel.k_groups(k.div_ceil(slices))],
-                tile,
-                col_unit: if prepacked { nr } else { kernel.vector_len },
-                kc: kernel.k_groups(kc),
-                value_bytes: size_of::<T::Acc>(),
-                rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
-                pack_b: b_packed && !prepacked,
-                may_share: slices == 1,
-                l2: Caches::detect().l2,
-                threads: threads.div_ceil(slices),
-            }),
+            false => Grid::choose(&of_grid),
         };
         // Slices are shared as well.
         if slices > 1 {
@@ -296,7 +315,7 @@ impl BlockingPlan {
             block,
             grid,
             round_steps: k.div_ceil(kc),
-            row_multiple: tile[0],
+            row_multiple: if cached { of_grid.tile[0] } else { kernel.tile[0] },
             col_multiple,
             prepacked,
         };
@@ -425,11 +444,10 @@ mod tests {
         }
     }
 
-    /// The number of threads decides what is packed, but not KC or slices, and never for elements
-    /// that packing groups.
+    /// The number of threads decides what is packed, but not KC or slices.
     #[test]
     fn threads_decide_packing_alone() {
-        fn check<T: CpuElement>(sizes: [usize; 3], shared: bool) {
+        fn check<T: CpuElement>(sizes: [usize; 3], packs_on_16: Option<bool>) {
             let [_, n, k] = sizes;
             for isa in crate::Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
                 let kernel = T::micro_kernel(isa);
@@ -450,15 +468,19 @@ mod tests {
                 };
                 let (alone, of_16) = (accumulation(1), accumulation(16));
                 assert_eq!((alone.kc, alone.slices, alone.in_place), (of_16.kc, of_16.slices, of_16.in_place), "{isa}");
-                let shared = shared && kernel.k_pack == 1 && kernel.direct_a && kernel.select_unpacked.is_some();
-                assert_eq!([alone.packed[1], of_16.packed[1]], [true, !shared], "{isa} {} {sizes:?}", T::TYPE);
+                // Elements that packing groups are always packed.
+                let readable = kernel.k_pack == 1 && kernel.direct_a && kernel.select_unpacked.is_some();
+                let packs_on_16 = if readable { packs_on_16 } else { Some(true) };
+                assert!(alone.packed[1], "{isa} {} {sizes:?}", T::TYPE);
+                assert_eq!(packs_on_16.unwrap_or(of_16.packed[1]), of_16.packed[1], "{isa} {} {sizes:?}", T::TYPE);
             }
         }
-        for (sizes, shared) in [([256; 3], true), ([320; 3], true), ([512; 3], false), ([100, 1000, 2000], false)] {
-            check::<f32>(sizes, shared);
-            check::<f64>(sizes, shared);
-            check::<i8>(sizes, shared);
-            check::<half::bf16>(sizes, shared);
+        // In the caches; as the model decides; so many rows that packing is little work.
+        for (sizes, packs_on_16) in [([320; 3], Some(false)), ([512; 3], None), ([4096, 4096, 64], Some(true))] {
+            check::<f32>(sizes, packs_on_16);
+            check::<f64>(sizes, packs_on_16);
+            check::<i8>(sizes, packs_on_16);
+            check::<half::bf16>(sizes, packs_on_16);
         }
     }
 

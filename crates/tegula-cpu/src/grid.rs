@@ -4,8 +4,9 @@
 //! model predicts the time of a grid in cycles of a core: of micro-kernels with their partial
 //! micro-tiles, of reading A and B from the shared cache, of packing, of starting and joining
 //! threads, and of waiting for the last tile. Its constants are fitted to the times of all grids of
-//! 56 products on 16 cores, those of threads to empty jobs (`benchmarks/NOTES.md`). They are rough:
-//! grids that matter differ by more than they do.
+//! 56 products on 16 cores, those of threads to empty jobs, and those of sharing and of unpacked B
+//! to 15 products on 1, 4 and 16 threads (`benchmarks/NOTES.md`). They are rough: grids that matter
+//! differ by more than they do.
 //!
 //! No grid affects the bits of the result.
 
@@ -15,15 +16,24 @@ use std::cell::RefCell;
 /// does not wait for those that come late, and takes about as long as alone.
 const START: usize = if cfg!(miri) { 0 } else { 4000 };
 /// The part that each thread adds.
-const START_PER_THREAD: usize = if cfg!(miri) { 0 } else { 1000 };
-/// Cycles that each thread adds to a barrier between packing and multiplying.
-const BARRIER_PER_THREAD: usize = 500;
+const START_PER_THREAD: usize = if cfg!(miri) { 0 } else { 500 };
+/// Cycles of a barrier between packing and multiplying, for each pair of threads: the slowest is
+/// waited for, and panels are written that others hold from the last call.
+const BARRIER_PER_PAIR: usize = 1000;
+/// Threads beyond which a barrier takes longer in proportion to their number only.
+const MANY_THREADS: usize = 16;
 /// Bytes per cycle that a core reads from the caches of other cores.
 const SHARED_BYTES: usize = 8;
 /// Bytes per cycle that a core packs.
 const PACKED_BYTES: usize = 6;
+/// Rows of unpacked B that are at least so many bytes apart fall into few sets of the L1 cache.
+const CONFLICT_BYTES: usize = 1024;
+/// Bytes of a page.
+const PAGE: usize = 4096;
 /// Cycles of a micro-tile besides its multiplications.
 const TILE_OVERHEAD: usize = 40;
+/// Cycles to claim a macro tile, and to begin it.
+const CLAIM: usize = 300;
 /// A thread waits for this part of a tile at the end of a phase: cores differ in speed.
 const UNEVEN: usize = 3;
 /// Tiles per thread that are tried.
@@ -47,6 +57,8 @@ pub struct GridProblem {
     /// Whether B is to be packed, and whether threads may share its panels.
     pub pack_b: bool,
     pub may_share: bool,
+    /// Bytes from a row of unpacked B to the next; 0 for packed B.
+    pub b_row_bytes: usize,
     /// Bytes of the L2 cache.
     pub l2: usize,
     /// Available threads.
@@ -70,6 +82,11 @@ impl Grid {
     pub fn choose(problem: &GridProblem) -> Grid {
         let search = || Grid::search(problem);
         RECENT.with_borrow_mut(|recent| recent.get(problem, search))
+    }
+
+    /// The predicted cycles of a product in its best grid.
+    pub fn best_cycles(problem: &GridProblem) -> usize {
+        problem.cycles(&Grid::choose(problem))
     }
 
     fn search(problem: &GridProblem) -> Grid {
@@ -97,7 +114,7 @@ impl Grid {
 }
 
 /// Grids that a thread remembers.
-const MAX_RECENT: usize = 8;
+const MAX_RECENT: usize = 16;
 
 thread_local! {
     static RECENT: RefCell<Recent> = const { RefCell::new(Recent { grids: [None; MAX_RECENT], oldest: 0 }) };
@@ -181,19 +198,25 @@ impl GridProblem {
         let [row_units, col_units] = self.units();
         let (row_units, cols) = (row_units.div_ceil(row_tiles), col_units.div_ceil(col_tiles) * self.col_unit);
         let bytes = k.saturating_mul(self.value_bytes);
-        let pack = cols.saturating_mul(bytes) / PACKED_BYTES;
-        let mut tile = row_units.saturating_mul(self.micro_panel(cols));
+        let b_bytes = cols.saturating_mul(bytes);
+        let mut tile = CLAIM + row_units.saturating_mul(self.micro_panel(cols));
         if threads > 1 {
-            // B that a thread packs for itself is in its own cache.
-            let shared_cols = if self.pack_b && !shared_b { 0 } else { cols };
-            tile += (row_units * self.tile[0] + shared_cols).saturating_mul(bytes) / SHARED_BYTES;
+            tile += (row_units * self.tile[0]).saturating_mul(bytes) / SHARED_BYTES;
         }
         if self.pack_b && !shared_b {
-            tile += pack;
+            tile += b_bytes / PACKED_BYTES;
         }
-        let mut cycles = tile.saturating_mul((row_tiles * col_tiles).div_ceil(threads));
+        let tiles = (row_tiles * col_tiles).div_ceil(threads);
+        let mut cycles = tile.saturating_mul(tiles);
+        if threads > 1 && (shared_b || !self.pack_b) {
+            // The tiles of a thread are one below the other, so their columns of B stay in its
+            // cache, if they fit.
+            let reads = if b_bytes <= self.l2 / 2 { tiles.div_ceil(row_tiles) } else { tiles };
+            cycles += b_bytes.saturating_mul(reads) / SHARED_BYTES;
+        }
         if shared_b {
-            cycles += pack * col_tiles / threads + BARRIER_PER_THREAD * threads;
+            cycles += b_bytes.saturating_mul(col_tiles) / threads / PACKED_BYTES
+                + BARRIER_PER_PAIR * threads * threads.min(MANY_THREADS) / 2;
         }
         if threads > 1 {
             cycles += tile / UNEVEN + START + START_PER_THREAD * threads;
@@ -208,7 +231,15 @@ impl GridProblem {
         // A narrow micro-tile takes as long as its loads of A.
         let of_width = |width: usize| k.saturating_mul((mr * width).max((mr + 1) * self.rate / 2)) / self.rate;
         let overhead = k.div_ceil(self.kc.max(1)) * TILE_OVERHEAD;
-        whole.saturating_mul(of_width(nr) + overhead) + if rest > 0 { of_width(rest) + overhead } else { 0 }
+        let cycles =
+            whole.saturating_mul(of_width(nr) + overhead) + if rest > 0 { of_width(rest) + overhead } else { 0 };
+        // Micro-tiles read rows that conflict from the L2 cache each time, and those on pages of
+        // their own without a prefetch.
+        match self.b_row_bytes {
+            0..CONFLICT_BYTES => cycles,
+            CONFLICT_BYTES..=PAGE => cycles + cycles / 8,
+            _ => cycles + cycles / 3,
+        }
     }
 }
 
@@ -225,6 +256,7 @@ mod tests {
         rate: 32,
         pack_b: true,
         may_share: true,
+        b_row_bytes: 0,
         l2: 2 << 20,
         threads: 16,
     };
@@ -270,7 +302,9 @@ mod tests {
             assert!(!Grid::choose(&problem).shared_b, "{problem:?}");
         }
         assert!(choose([4096, 64, 4096], 16).shared_b);
-        assert!(choose([512; 3], 16).shared_b);
+        assert!(choose([1024; 3], 16).shared_b);
+        // Waiting for all threads takes longer than packing.
+        assert!(!choose([512; 3], 16).shared_b);
     }
 
     #[test]
