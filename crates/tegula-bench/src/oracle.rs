@@ -338,21 +338,23 @@ impl<'a> Problem<'a> {
 
     fn compare(&self, unit: &ErrorUnit, result: &Elements, meter: Option<&ProgressMeter<'_>>) -> Result<Report> {
         self.check_result(result)?;
-        let tiles = self.tiles(1, Report::EMPTY, &|(batch, row, first), reference, report| {
-            let reports = reference.iter().zip(first..).map(|(reference, col)| {
-                let actual = (result.at)(batch, row, col);
-                let r = unit.error_in_units(*reference, actual);
-                let overflow = reference.may_overflow && r > 0.0 && !actual.is_finite();
-                let mismatches = usize::from(r == f64::INFINITY);
-                let (overflows, r_without_overflows) = (usize::from(overflow), if overflow { 0.0 } else { r });
-                let (worst, expected) = ((batch, row, col), reference.value());
-                Report { r, worst, expected, actual, mismatches, overflows, r_without_overflows }
-            });
-            report[0] = reports.reduce(Report::and).unwrap_or(Report::EMPTY);
-            let is_end_of_row = first + reference.len() == self.b.shape.cols;
-            meter.iter().filter(|_| is_end_of_row).for_each(|meter| meter.add(1));
-        })?;
-        Ok(tiles.into_iter().reduce(Report::and).unwrap_or(Report::EMPTY))
+        let tiling = self.tiling();
+        let tiles =
+            self.tiles(&tiling, 1, None, &|(batch, row, first), _, reference, report: &mut [Option<Report>]| {
+                let reports = reference.iter().zip(first..).map(|(reference, col)| {
+                    let actual = (result.at)(batch, row, col);
+                    let r = unit.error_in_units(*reference, actual);
+                    let overflow = reference.may_overflow && r > 0.0 && !actual.is_finite();
+                    let mismatches = usize::from(r == f64::INFINITY);
+                    let (overflows, r_without_overflows) = (usize::from(overflow), if overflow { 0.0 } else { r });
+                    let (worst, expected) = ((batch, row, col), reference.value());
+                    Report { r, worst, expected, actual, mismatches, overflows, r_without_overflows }
+                });
+                report[0] = report[0].into_iter().chain(reports).reduce(Report::and);
+                let is_end_of_row = first + reference.len() == self.b.shape.cols;
+                meter.iter().filter(|_| is_end_of_row).for_each(|meter| meter.add(1));
+            })?;
+        Ok(tiles.into_iter().flatten().reduce(Report::and).unwrap_or(Report::EMPTY))
     }
 
     fn errors(&self, unit: &ErrorUnit, result: &Elements) -> Result<Vec<f64>> {
@@ -370,39 +372,49 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// Calls `visit` for pieces of rows with one output for each column; returns these row-major.
-    fn elements(&self, visit: Visit<'_, f64>) -> Result<Vec<f64>> {
-        let (shape, width) = (self.shape(), self.tile_width());
-        let tiles = self.tiles(width, 0.0, visit)?;
+    /// Calls `visit` for the part of each row in each tile, with an output for each column. Returns
+    /// the outputs row-major.
+    fn elements(&self, visit: VisitPart<'_>) -> Result<Vec<f64>> {
+        let (shape, tiling) = (self.shape(), self.tiling());
+        if shape.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Tiling { height, width, blocks, panels } = tiling;
+        let tiles = self.tiles(&tiling, height * width, 0.0, &|at, row, reference, outputs| {
+            visit(at, reference, &mut outputs[row * width..][..width]);
+        })?;
         let mut elements = host::try_vec(&[shape.len()?], || format!("the reference for a {shape} matrix"))?;
-        let (blocks, panels) = (shape.rows.div_ceil(ROWS), shape.cols.div_ceil(width));
-        let height = shape.rows.min(ROWS);
         for (batch, row) in (0..shape.batches).flat_map(|batch| (0..shape.rows).map(move |row| (batch, row))) {
-            let first = (batch * blocks + row / ROWS) * panels;
-            let of_panel = |panel| tiles[((first + panel) * height + row % ROWS) * width..].iter().take(width);
+            let first = (batch * blocks + row / height) * panels;
+            let of_panel = |panel| tiles[((first + panel) * height + row % height) * width..].iter().take(width);
             elements.extend((0..panels).flat_map(of_panel).take(shape.cols));
         }
         Ok(elements)
     }
 
-    /// Columns per tile of the reference.
-    fn tile_width(&self) -> usize {
-        match self.accumulator {
+    /// The tiles of each matrix of C, which is not empty.
+    fn tiling(&self) -> Tiling {
+        let Shape { rows, cols, .. } = self.shape();
+        let panel = match self.accumulator {
             Type::F64 => DoubleDoubleReference::WIDTH,
             Type::I32 => WrappingReference::WIDTH,
             _ => F64Reference::WIDTH,
-        }
+        };
+        let panels = cols.div_ceil(panel);
+        // Few panels have more blocks of rows, so that each thread has a tile.
+        let blocks = threads::count().div_ceil(panels.max(1));
+        let height = rows.div_ceil(blocks).clamp(MIN_ROWS, ROWS).min(rows).max(1);
+        Tiling { height, width: panel.min(cols), blocks: rows.div_ceil(height), panels }
     }
 
-    /// Calls `visit` for each row of each tile, with `width` outputs that are initially `blank`.
+    /// Calls `visit` for each row of each tile, with the `outputs` of its tile, initially `blank`.
     ///
-    /// Returns the outputs tile by tile: batches, blocks of rows, panels of columns. All tiles have
-    /// as many rows as the first.
-    fn tiles<R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
+    /// Returns the outputs tile by tile: batches, blocks of rows, panels of columns.
+    fn tiles<R: Copy + Send>(&self, tiling: &Tiling, outputs: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
         match self.accumulator {
-            Type::F64 => self.tiles_by::<DoubleDoubleReference, R>(width, blank, visit),
-            Type::F32 => self.tiles_by::<F64Reference, R>(width, blank, visit),
-            Type::I32 => self.tiles_by::<WrappingReference, R>(width, blank, visit),
+            Type::F64 => self.tiles_by::<DoubleDoubleReference, R>(tiling, outputs, blank, visit),
+            Type::F32 => self.tiles_by::<F64Reference, R>(tiling, outputs, blank, visit),
+            Type::I32 => self.tiles_by::<WrappingReference, R>(tiling, outputs, blank, visit),
             ty => {
                 let what = format!("a reference product accumulated in {ty}");
                 Err(Error::Unsupported { what, ty: self.ty, device: "the CPU".into() })
@@ -410,29 +422,33 @@ impl<'a> Problem<'a> {
         }
     }
 
-    fn tiles_by<P: Precision, R: Copy + Send>(&self, width: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
+    fn tiles_by<P: Precision, R: Copy + Send>(
+        &self,
+        &Tiling { height, blocks, panels, .. }: &Tiling,
+        outputs: usize,
+        blank: R,
+        visit: Visit<'_, R>,
+    ) -> Result<Vec<R>> {
         let shape = self.shape();
         shape.len()?;
         if shape.is_empty() {
             return Ok(Vec::new());
         }
-        let Shape { batches, rows, cols } = shape;
-        let (height, blocks, panels) = (rows.min(ROWS), rows.div_ceil(ROWS), cols.div_ceil(P::WIDTH));
         let what = || format!("the reference for a {shape} matrix");
-        let mut all = host::try_vec(&[batches, blocks, panels, height, width], what)?;
-        all.resize(batches * blocks * panels * height * width, blank);
-        for (batch, all) in all.chunks_mut(blocks * panels * height * width).enumerate() {
+        let mut all = host::try_vec(&[shape.batches, blocks, panels, outputs], what)?;
+        all.resize(shape.batches * blocks * panels * outputs, blank);
+        for (batch, all) in all.chunks_mut(blocks * panels * outputs).enumerate() {
             let a = self.operands_of_a::<P>(batch)?;
-            threads::for_chunks(all, height * width, |tile, to: &mut [R]| {
-                let first = ROWS * (tile / panels);
-                let (rows, cols) = (first..rows.min(first + ROWS), tile % panels * P::WIDTH);
-                self.tile::<P, R>(batch, rows, cols, &a, (width, to), visit)
+            threads::for_chunks(all, outputs, |tile, outputs: &mut [R]| {
+                let (first_row, first_col) = (height * (tile / panels), tile % panels * P::WIDTH);
+                let rows = first_row..shape.rows.min(first_row + height);
+                self.tile::<P, R>(batch, rows, first_col, &a, outputs, visit)
             })?;
         }
         Ok(all)
     }
 
-    /// Converts A; empty if alpha is 0.
+    /// Converts A, unless no product of it is added.
     fn operands_of_a<P: Precision>(&self, batch: usize) -> Result<Vec<P::Operand>> {
         let (rows, depth) = (self.a.shape.rows, self.depth());
         let mut a = host::try_vec(&[rows, depth], || format!("the reference's copy of a {rows}×{depth} matrix"))?;
@@ -456,19 +472,19 @@ impl<'a> Problem<'a> {
         rows: std::ops::Range<usize>,
         first_col: usize,
         a: &[P::Operand],
-        (width, to): (usize, &mut [R]),
+        outputs: &mut [R],
         visit: Visit<'_, R>,
     ) -> Result<()> {
+        const { assert!(P::WIDTH <= MAX_WIDTH) }
         let (n, depth) = (self.b.shape.cols, self.depth());
         let cols = first_col..n.min(first_col + P::WIDTH);
         let mut panel = host::try_vec(&[depth, P::WIDTH], || "a panel of the reference's copy of B".into())?;
         panel.resize(depth * P::WIDTH, P::operand(0.0));
-        for (offset, col) in cols.clone().enumerate() {
-            let column = panel.iter_mut().skip(offset).step_by(P::WIDTH);
-            column.enumerate().for_each(|(row, to)| *to = P::operand((self.b.at)(batch, row, col)));
+        for (row, to) in panel.chunks_exact_mut(P::WIDTH).enumerate() {
+            to.iter_mut().zip(cols.clone()).for_each(|(to, col)| *to = P::operand((self.b.at)(batch, row, col)));
         }
         let mut accumulators = [ReferenceElement::default(); MAX_WIDTH];
-        for (row, to) in rows.zip(to.chunks_mut(width)) {
+        for (i, row) in rows.enumerate() {
             let (a, accumulators) = (&a[row * depth..][..depth], &mut accumulators[..cols.len()]);
             P::dot(a, &panel, accumulators);
             for ((offset, col), accumulator) in cols.clone().enumerate().zip(&mut *accumulators) {
@@ -477,20 +493,34 @@ impl<'a> Problem<'a> {
                 let terms = a.iter().copied().zip(panel.iter().skip(offset).step_by(P::WIDTH).copied());
                 *accumulator = P::activate(P::scaled(self.alpha, *accumulator, terms, c_term, bias), self.activation);
             }
-            visit((batch, row, first_col), accumulators, to);
+            visit((batch, row, first_col), i, accumulators, outputs);
         }
         Ok(())
     }
 }
 
-/// What [`Problem::tiles`] calls for each row of a tile: with batch, row and first column, the
-/// elements, and the outputs.
-type Visit<'a, R> = &'a (dyn Fn((usize, usize, usize), &[ReferenceElement], &mut [R]) + Sync);
+/// What [`Problem::tiles`] calls for each row of a tile: with batch, row and first column, the row
+/// in the tile, its elements, and the outputs of the tile.
+type Visit<'a, R> = &'a (dyn Fn((usize, usize, usize), usize, &[ReferenceElement], &mut [R]) + Sync);
+/// What [`Problem::elements`] calls for each row of a tile: with batch, row and first column, its
+/// elements, and an output for each.
+type VisitPart<'a> = &'a (dyn Fn((usize, usize, usize), &[ReferenceElement], &mut [f64]) + Sync);
 
-/// Rows per tile of the reference. Each tile converts its columns of B, so that few rows of a large
-/// B use all threads and need no copy of it.
+/// The tiles of a matrix of the reference. Each tile converts its columns of B, so that few rows of
+/// a large B use all threads and need no copy of it. A is converted as a whole.
+struct Tiling {
+    height: usize,
+    width: usize,
+    /// Tiles along rows and along columns.
+    blocks: usize,
+    panels: usize,
+}
+
+/// Rows per tile: at most, and at least while they exist. A column of B is converted again for each
+/// tile.
 const ROWS: usize = 128;
-/// Columns per tile of the reference, at most.
+const MIN_ROWS: usize = 16;
+/// Columns per tile, at most.
 const MAX_WIDTH: usize = 32;
 
 /// Element of the reference: an unevaluated sum high + low, and its magnitude.
@@ -788,7 +818,7 @@ impl Precision for WrappingReference {
             }
         }
         for (out, accumulator) in out.iter_mut().zip(accumulators) {
-            out.high = f64::from(accumulator);
+            *out = ReferenceElement::new(accumulator.into(), 0.0, 1.0);
         }
     }
 
@@ -1177,5 +1207,8 @@ mod tests {
         let none = Matrix::<f32>::zeros(0, 0).unwrap();
         let report = check::<f32>(1.0, rows.view(), none.view(), 0.0, None, rows.view()).unwrap();
         assert_eq!(report, Report::EMPTY);
+        assert!(reference::<f32>(1.0, rows.view(), none.view(), 0.0, None).unwrap().as_slice().is_empty());
+        let errors = errors::<f32>(1.0, rows.view(), none.view(), 0.0, None, rows.view());
+        assert!(errors.unwrap().as_slice().is_empty());
     }
 }

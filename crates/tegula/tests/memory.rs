@@ -108,12 +108,12 @@ fn oversized_request_is_an_immediate_error_with_sizes() {
         let one = View::strided(row.as_slice(), Layout { shape: Shape::new(1 << 25, 1), offset: 0, strides: [0; 3] });
         let product = Gemm::new(stack, one.unwrap(), c.view_mut()).on(&Device::interp());
         assert!(out_of_memory_message(product.run()).contains("256.0 TiB for the interpreter's copies of A, B and C"));
-        // The reference does so too.
+        // The reference copies A densely.
         let tall =
-            View::strided(row.as_slice(), Layout { shape: Shape::new(1 << 22, 1 << 23), offset: 0, strides: [0; 3] });
-        let (one, wide) = (Matrix::zeros(1, 1 << 22).unwrap(), Shape::new(1, 1 << 23));
-        let result = View::strided(row.as_slice(), Layout { shape: wide, offset: 0, strides: [0; 3] }).unwrap();
-        out_of_memory_message(oracle::check::<f32>(1.0, one.view(), tall.unwrap(), 0.0, None, result));
+            View::strided(row.as_slice(), Layout { shape: Shape::new(1 << 23, 1 << 22), offset: 0, strides: [0; 3] });
+        let (one, column) = (Matrix::zeros(1 << 22, 1).unwrap(), Shape::new(1 << 23, 1));
+        let result = View::strided(row.as_slice(), Layout { shape: column, offset: 0, strides: [0; 3] }).unwrap();
+        out_of_memory_message(oracle::check::<f32>(1.0, tall.unwrap(), one.view(), 0.0, None, result));
     });
     assert!(used < 64 << 20, "{used}");
     assert!(start.elapsed() < Duration::from_secs(20));
