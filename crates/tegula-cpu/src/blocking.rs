@@ -9,12 +9,10 @@ use std::ops::Range;
 use tegula_core::element::Scalar;
 
 use super::caches::Caches;
-use super::grid::{Grid, GridProblem};
+use super::grid::{CONFLICT_BYTES, Grid, GridProblem, PAGE};
 use super::micro_kernel::{CpuElement, MicroKernel};
 use super::scratch::MAX_FREE_BYTES;
 
-/// Row stride of B in bytes from which its rows fall into few sets of the L1 cache.
-const CONFLICT_STRIDE: usize = 1024;
 /// Row stride of B in bytes up to which its rows are as close as in a packed panel. On one thread
 /// packing still pays for a long k.
 const DENSE_STRIDE: usize = 256;
@@ -47,18 +45,16 @@ const SLICED_ROW: usize = 4096;
 /// the time of reading B.
 const MIN_SKINNY_STEPS: usize = 128;
 const SKINNY_STEPS_PER_ROW: usize = 16;
-/// Chunks per thread of such a product: macro tiles of all slices. Where slices alone are fewer
-/// than the first number, columns are split until there are as many as the second.
-const SLICED_CHUNKS: [usize; 2] = [4, 8];
-/// Least multiply-adds of such a chunk.
-const MIN_CHUNK_WORK: usize = 1 << 19;
-/// Least multiply-adds of such a slice.
+/// Chunks per thread of such a product, macro tiles of all slices, from which columns are not split
+/// further; and into how many they are split otherwise.
+const ENOUGH_CHUNKS: usize = 4;
+const SLICED_CHUNKS: usize = 8;
+/// Least multiply-adds of such a slice, and of such a chunk.
 const MIN_SKINNY_WORK: usize = 1 << 19;
-/// Multiply-adds up to which several threads read both operands unpacked: these stay in the cache
-/// of each thread, while packed panels would come from the caches of others.
+/// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
+/// a page apart: these stay in the cache of each thread, while packed panels would come from the
+/// caches of others.
 const CACHED_WORK: usize = 1 << 26;
-/// Largest row stride of B in bytes for that.
-const CACHED_STRIDE: usize = 4096;
 /// Largest MC and NC where a block needs a workspace; a multiple of MR and NR of every
 /// micro-kernel.
 const MAX_BLOCK: usize = 3840;
@@ -184,12 +180,17 @@ fn grid_problem<T: CpuElement>(
     [kc, slices]: [usize; 2],
     packs_b: bool,
 ) -> GridProblem {
-    let vectors = kernel.widest_unpacked(problem.sizes[0]);
-    let unpacked_tile = [kernel.max_rows[vectors - 1], vectors * kernel.vector_len];
+    let tile = match packs_b {
+        true => kernel.tile,
+        false => {
+            let vectors = kernel.widest_unpacked(problem.sizes[0]);
+            [kernel.max_rows[vectors - 1], vectors * kernel.vector_len]
+        }
+    };
     let prepacked = problem.prepacked && packs_b;
     GridProblem {
         sizes: [rows, cols, kernel.k_groups(problem.sizes[2].div_ceil(slices))],
-        tile: if packs_b { kernel.tile } else { unpacked_tile },
+        tile,
         col_unit: if prepacked { kernel.tile[1] } else { kernel.vector_len },
         kc: kernel.k_groups(kc),
         value_bytes: size_of::<T::Acc>(),
@@ -198,7 +199,7 @@ fn grid_problem<T: CpuElement>(
         may_share: slices == 1,
         b_row_bytes: if packs_b { 0 } else { problem.b[1].unsigned_abs().saturating_mul(size_of::<T>()) },
         l2: Caches::detect().l2,
-        threads: if justified_threads(problem) > 1 { problem.threads.div_ceil(slices) } else { 1 },
+        threads: problem.threads.div_ceil(slices),
     }
 }
 
@@ -214,7 +215,7 @@ impl Accumulation {
         let BlockingProblem { sizes: [m, n, k], scalars: [alpha, beta], a, b, c_col, prepacked, .. } = *problem;
         let [_, nr] = kernel.tile;
 
-        let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_STRIDE;
+        let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_BYTES;
         let within = |stride: usize| b[1].unsigned_abs().saturating_mul(size_of::<T>()) <= stride;
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
         let small = work(problem.sizes) < kernel.small_work && (!conflicts(b[1]) || k <= 64);
@@ -249,12 +250,13 @@ impl Accumulation {
         // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
         let slices = if slices > 1 { k.div_ceil(slice_len(k, slices, kc)) } else { 1 };
         // Unpacked for speed alone. Elements that packing would group take longer unpacked.
-        let readable = kernel.k_pack == 1 && a_readable && b_readable && !(always_unpacked || prepacked);
+        let is_empty = alpha == T::Acc::ZERO;
+        let readable = kernel.k_pack == 1 && a_readable && b_readable && !(always_unpacked || prepacked || is_empty);
         let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
         let cached = readable
             && match justified_threads(problem) {
                 1 => within(DENSE_STRIDE) && k <= 2 * kernel.kc,
-                _ if within(CACHED_STRIDE) && work(problem.sizes) < CACHED_WORK => true,
+                _ if within(PAGE) && work(problem.sizes) < CACHED_WORK => true,
                 _ => cycles(false) < cycles(true),
             };
         let unpacked = always_unpacked || cached;
@@ -287,8 +289,8 @@ impl BlockingPlan {
         // Columns of macro tiles of a slice. Few rows have several chunks for each thread; other
         // slices are longer.
         let parts_of_slice = match () {
-            _ if skinny && (2..SLICED_CHUNKS[0] * justified).contains(&slices) && justified > 1 => {
-                let chunks = (SLICED_CHUNKS[1] * justified).min(work(problem.sizes) / MIN_CHUNK_WORK).max(justified);
+            _ if skinny && (2..ENOUGH_CHUNKS * justified).contains(&slices) && justified > 1 => {
+                let chunks = (SLICED_CHUNKS * justified).min(work(problem.sizes) / MIN_SKINNY_WORK).max(justified);
                 chunks.div_ceil(slices)
             }
             _ if slices >= justified => 1,

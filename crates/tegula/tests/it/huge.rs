@@ -82,6 +82,12 @@ fn gemm_with_oversized_k_is_an_error() {
     cpu::gemm::<f32>(0.0, a, b, 2.0, ViewMut::new(&mut c, 1, 1).unwrap()).unwrap();
     assert_eq!(c, [4.0]);
     assert!(Gemm::new(a, b, ViewMut::new(&mut c, 1, 1).unwrap()).on(&Device::cpu()).explain().is_err());
+    // B that can be read unpacked, so that a cost model would compare both.
+    let (row, k) = ([1f32; 100], 1 << 53);
+    let b = View::strided(&row, Layout { shape: shape(1, k, 100), offset: 0, strides: [0, 0, 1] }).unwrap();
+    let mut c = Matrix::from_fn(1000, 100, |_, _| 2f32).unwrap();
+    cpu::gemm::<f32>(0.0, broadcast(&one, 1, 1000, k).unwrap(), b, 2.0, c.view_mut()).unwrap();
+    assert!(c.as_slice().iter().all(|x| *x == 4.0));
     let (m, n) = (broadcast(&one, 1, 3, 1 << 61).unwrap(), broadcast(&one, 1, 1 << 61, 3).unwrap());
     let mut c = [0f32; 9];
     assert!(is_shape_error(Gemm::new(m, n, ViewMut::new(&mut c, 3, 3).unwrap()).on(&Device::cpu()).run()));
