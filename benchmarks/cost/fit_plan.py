@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the costs in plan/{hopper,mma,vector}_costs.rs:
+"""Fits the costs in plan/{hopper,mma,vector,blocked}_costs.rs:
 
     python3 benchmarks/cost/fit_plan.py [--write] [FAMILY...]
 
@@ -19,7 +19,7 @@ TFLOP/s and more are left out: clocks had not settled, and one finalist in four 
 The H100 has no newer ones. Left out are also multicast clusters below 20 µs, which have since become
 faster by half a microsecond, tiles whose epilogue has changed since, and recipes slower than 1.6
 times the best of their family (1.35 times for older products). Some times of few rows are of `tegula
-bench`.
+bench`. f32 and f64 are of an H200: random shapes in order nn, and few rows in nn and nt.
 """
 import gzip
 import json
@@ -37,9 +37,11 @@ ROOT = HERE.parent.parent
 DATA = HERE / "plan.txt.gz"
 MODELS = HERE.parent / "shapes/models.txt"
 PLAN = ROOT / "crates/tegula-kernels/src/plan"
-FAMILIES = ["hopper", "mma", "vector"]
+FAMILIES = ["hopper", "mma", "vector", "blocked"]
+# Families of kernels whose names begin otherwise.
+BLOCKED = {"register", "dmma16x16", "dmma16x8"}
 # Bandwidths and energies that were measured by themselves, and are no constants of a fit.
-FIXED = {"hopper.memory", "hopper.tpc_memory", "hopper.memory_flops", "hopper.l2_read_flops"}
+FIXED = {"hopper.memory", "hopper.tpc_memory", "hopper.memory_flops", "hopper.l2_read_flops", "blocked.memory"}
 # Recipes within this factor of the best of their family are kept.
 KEPT = 1.6
 # The ratio of times of finalists to those in short runs from which they ran at the power limit, and the
@@ -48,7 +50,7 @@ AT_LIMIT = 1.03
 CLOSE = 1.15
 # The part of the mean error of a product that is forgiven: only the order of recipes of one family
 # matters for them. Kernels of mma.sync and vectors are compared with each other.
-FORGIVEN = {"hopper": 0.3, "mma": 0.0, "vector": 0.0}
+FORGIVEN = {"hopper": 0.3, "mma": 0.0, "vector": 0.0, "blocked": 0.3}
 # The weight of errors that predict a slow recipe to be even slower.
 SLOW = 0.4
 # The spread of a choice, as a fraction of the time, and the weight of errors of the times.
@@ -81,6 +83,12 @@ class Predictor:
         return np.array(self.process.stdout.readline().split(), float)
 
 
+def family_of(kernel):
+    """The family of a kernel."""
+    start = kernel.split("_")[0]
+    return "blocked" if start in BLOCKED else start
+
+
 def add(gpu, paths):
     """Adds the measurements of files of `tegula tune --json` and `tegula bench --json`."""
     lines = gzip.open(DATA, "rt").readlines()
@@ -99,12 +107,12 @@ def add(gpu, paths):
             samples = [(us, kernel) for kernel, us in samples.items()]
             best = {}
             for us, name in samples:
-                family = name.split("_")[0]
+                family = family_of(name)
                 best[family] = min(best.get(family, us), us)
             lines += [
                 f"{gpu} {product} {us:.4g} {name}\n"
                 for us, name in samples
-                if us <= KEPT * best[name.split("_")[0]]
+                if us <= KEPT * best[family_of(name)]
             ]
     # Without a date, so that the same lines give the same file.
     with open(DATA, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as compressed:
@@ -121,7 +129,7 @@ class Measurements:
         self.products = list(numbers)
         self.product = np.array([numbers[product] for product in products])
         self.us = np.array([float(field[6]) for field in fields])
-        self.family = np.array([field[7].split("_")[0] for field in fields])
+        self.family = np.array([family_of(field[7]) for field in fields])
         best = np.full(len(numbers), np.inf)
         np.minimum.at(best, self.product, self.us)
         self.loss = self.us / best[self.product] - 1
@@ -213,7 +221,9 @@ def fit(predictor, data, used):
     values = predictor.start
     for family in selected:
         values = fitted(predictor, data, family, values, used)
-    return refined(predictor, data, "hopper", values, used) if "hopper" in selected else values
+    for family in [family for family in ("hopper", "blocked") if family in selected]:
+        values = refined(predictor, data, family, values, used)
+    return values
 
 
 def summary(name, losses):
@@ -234,16 +244,16 @@ def write(names, values):
     constants = {}
     for name, value in zip(names, values):
         family, field = name.split(".")
-        constants.setdefault((family, re.sub(r"_\d+$", "", field)), []).append(number(value))
+        constants.setdefault((family, re.sub(r"(_\d+)+$", "", field)), []).append(number(value))
     for (family, field), numbers in constants.items():
         path = PLAN / f"{family}_costs.rs"
-        pattern = rf"(\n        {field}: [^=]+=)(\s+\[[^\]]*\]|[^,]+)(,\n)"
+        pattern = rf"(\n        {field}: [^=]+=)(.*?)(?=\n        ///|\n    \}})"
 
         def replaced(old):
-            value = f"[{', '.join(numbers)}]" if old[2].strip().startswith("[") else numbers[0]
-            return f"{old[1]} {value}{old[3]}"
+            rest = iter(numbers)
+            return old[1] + re.sub(r"[\d.]+(?:e-?\d+)?", lambda _: next(rest), old[2])
 
-        text, count = re.subn(pattern, replaced, path.read_text())
+        text, count = re.subn(pattern, replaced, path.read_text(), flags=re.DOTALL)
         assert count == 1, f"{field}: {count} matches in {path}; 1 expected"
         path.write_text(text)
     subprocess.run(["cargo", "fmt", "-p", "tegula-kernels"], cwd=ROOT, check=True)

@@ -4,13 +4,13 @@
 //! documents), microseconds, and the name of a recipe. It writes a line of
 //! `name=value` for each constant. Then it answers each line of values on its standard input with a
 //! line of predicted microseconds, one for each measurement: `nan` for a recipe that is no longer a
-//! candidate, whatever its number of stages.
+//! candidate, whatever its number of stages. A kernel without such constants keeps its time.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
 use tegula_kernels::plan::fit::{Costs, MeasuredRecipes, parse_product};
-use tegula_kernels::plan::{GpuDescription, Problem, Recipe};
+use tegula_kernels::plan::{Candidate, GpuDescription, Problem};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -32,7 +32,7 @@ fn main() -> Result<(), Failure> {
         if !cases.contains_key(product) {
             cases.insert(product, case(product)?);
         }
-        measured.push((product, cases[product].recipes.get(name).map(|candidate| candidate.recipe)));
+        measured.push((product, cases[product].recipes.get(name)));
     }
     let mut costs = Costs::FITTED;
     let mut names = Vec::new();
@@ -47,9 +47,9 @@ fn main() -> Result<(), Failure> {
             _ => outcome = Err(format!("no number for {name}")),
         });
         outcome?;
-        let time = |&(product, recipe): &(&str, Option<Recipe>)| {
-            let Case { problem, gpu, .. } = &cases[product];
-            costs.time(problem, &recipe?, gpu)
+        let time = |&(product, candidate): &(&str, Option<Candidate>)| {
+            let (Case { problem, gpu, .. }, candidate) = (&cases[product], candidate?);
+            costs.time(problem, &candidate.recipe, gpu).or(candidate.microseconds)
         };
         let times = measured.iter().map(|one| time(one).map_or_else(|| "nan".into(), |time| format!("{time:.6}")));
         println!("{}", times.collect::<Vec<_>>().join(" "));

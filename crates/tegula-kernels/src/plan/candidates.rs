@@ -3,6 +3,7 @@
 use tegula_core::element::{Accuracy, Type};
 use tegula_ir::{Mma, Order2d};
 
+use super::blocked_costs::BlockedCosts;
 use super::cost::{Measured, time};
 use super::device::GpuDescription;
 use super::mma_costs::MmaCosts;
@@ -17,70 +18,80 @@ const MIN_STEPS: usize = 4;
 /// The minimum number of k-steps of a tile for stream-K.
 const MIN_STREAM_K_STEPS: usize = 32;
 
-/// Register kernels of 4-byte types: block, warp, thread, `[stages, slices, blocks]`, and the
-/// measured `[full, alone, copies, fixed]` (`benchmarks/cost/refit.py`). `blocks` is the occupancy
-/// by registers or shared memory, whichever is less.
-const REGISTER: [Measured; 14] = [
-    of([128, 128, 8], [64, 64], [8, 16], [4, 1, 2], [0.857, 0.822, 0.92, 7.17]),
-    of([128, 256, 8], [64, 64], [8, 16], [4, 1, 1], [0.883, 0.883, 0.72, 9.95]),
-    of([128, 64, 16], [64, 32], [8, 8], [3, 1, 3], [0.890, 0.808, 1.03, 3.32]),
-    of([128, 64, 8], [64, 32], [8, 8], [4, 1, 3], [0.837, 0.754, 0.87, 3.07]),
-    of([32, 128, 16], [32, 64], [8, 8], [3, 2, 3], [0.825, 0.713, 0.82, 0.90]),
-    of([32, 32, 32], [32, 32], [8, 4], [3, 4, 4], [0.728, 0.543, 1.00, 0.86]),
-    of([32, 64, 32], [32, 32], [8, 4], [3, 4, 2], [0.737, 0.661, 0.60, 0.85]),
-    of([64, 128, 16], [32, 64], [8, 8], [3, 1, 3], [0.902, 0.830, 1.22, 1.60]),
-    of([64, 128, 16], [32, 64], [8, 8], [3, 2, 1], [0.808, 0.808, 0.95, 2.45]),
-    of([64, 128, 8], [32, 64], [8, 8], [4, 1, 3], [0.848, 0.780, 0.85, 1.80]),
-    of([64, 256, 8], [64, 64], [8, 16], [4, 1, 2], [0.869, 0.834, 1.41, 6.67]),
-    of([64, 64, 16], [32, 32], [8, 4], [4, 1, 4], [0.809, 0.662, 0.82, 0.84]),
-    of([64, 64, 32], [32, 64], [8, 8], [3, 4, 1], [0.794, 0.794, 0.76, 1.48]),
-    of([64, 64, 8], [32, 32], [8, 4], [4, 1, 4], [0.792, 0.626, 0.55, 0.71]),
+/// Register kernels of 4-byte types: block, warp, thread, `[stages, slices, blocks]`. `blocks` is
+/// the occupancy by registers or shared memory, whichever is less.
+const REGISTER: [Blocking; 14] = [
+    of([128, 128, 8], [64, 64], [8, 16], [4, 1, 2]),
+    of([128, 256, 8], [64, 64], [8, 16], [4, 1, 1]),
+    of([128, 64, 16], [64, 32], [8, 8], [3, 1, 3]),
+    of([128, 64, 8], [64, 32], [8, 8], [4, 1, 3]),
+    of([32, 128, 16], [32, 64], [8, 8], [3, 2, 3]),
+    of([32, 32, 32], [32, 32], [8, 4], [3, 4, 4]),
+    of([32, 64, 32], [32, 32], [8, 4], [3, 4, 2]),
+    of([64, 128, 16], [32, 64], [8, 8], [3, 1, 3]),
+    of([64, 128, 16], [32, 64], [8, 8], [3, 2, 1]),
+    of([64, 128, 8], [32, 64], [8, 8], [4, 1, 3]),
+    of([64, 256, 8], [64, 64], [8, 16], [4, 1, 2]),
+    of([64, 64, 16], [32, 32], [8, 4], [4, 1, 4]),
+    of([64, 64, 32], [32, 64], [8, 8], [3, 4, 1]),
+    of([64, 64, 8], [32, 32], [8, 4], [4, 1, 4]),
 ];
 
 /// f64 kernels on Tensor Cores: as above, with the instruction.
-const DMMA: [(Mma, Measured); 10] = [
-    (Mma::F64K16, of([128, 128, 32], [32, 64], [16, 16], [3, 1, 1], [0.951, 0.951, 1.79, 2.92])),
-    (Mma::F64K8, of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1], [0.918, 0.918, 0.40, 2.36])),
-    (Mma::F64K16, of([128, 64, 32], [32, 32], [16, 16], [3, 1, 1], [0.898, 0.898, 1.33, 1.97])),
-    (Mma::F64K8, of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2], [0.924, 0.730, 0.97, 0.98])),
-    (Mma::F64K16, of([64, 64, 32], [32, 16], [16, 16], [3, 1, 1], [0.933, 0.933, 0.87, 1.21])),
-    (Mma::F64K8, of([64, 64, 32], [32, 32], [16, 16], [3, 1, 2], [0.914, 0.742, 0.82, 1.27])),
-    (Mma::F64K8, of([64, 64, 16], [32, 32], [16, 16], [4, 1, 3], [0.928, 0.715, 0.56, 1.12])),
-    (Mma::F64K16, of([32, 64, 32], [16, 32], [16, 16], [4, 1, 2], [0.770, 0.571, 0.91, 1.28])),
-    (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 3], [0.646, 0.531, 1.06, 0.93])),
-    (Mma::F64K16, of([16, 32, 32], [16, 16], [16, 16], [8, 1, 2], [0.502, 0.353, 2.19, 1.28])),
+const DMMA: [(Mma, Blocking); 10] = [
+    (Mma::F64K16, of([128, 128, 32], [32, 64], [16, 16], [3, 1, 1])),
+    (Mma::F64K8, of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1])),
+    (Mma::F64K16, of([128, 64, 32], [32, 32], [16, 16], [3, 1, 1])),
+    (Mma::F64K8, of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2])),
+    (Mma::F64K16, of([64, 64, 32], [32, 16], [16, 16], [3, 1, 1])),
+    (Mma::F64K8, of([64, 64, 32], [32, 32], [16, 16], [3, 1, 2])),
+    (Mma::F64K8, of([64, 64, 16], [32, 32], [16, 16], [4, 1, 3])),
+    (Mma::F64K16, of([32, 64, 32], [16, 32], [16, 16], [4, 1, 2])),
+    (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 3])),
+    (Mma::F64K16, of([16, 32, 32], [16, 16], [16, 16], [8, 1, 2])),
 ];
 
 /// 16-bit kernels on Tensor Cores; for bytes the k-step is twice as deep, for TF32 half. Measured
 /// at 8192³ only: the numbers of the smaller tiles are estimates, and so is the last of each.
 const MMA: [Measured; 7] = [
-    of([128, 256, 64], [64, 64], [16, 8], [3, 1, 1], [0.71, 0.71, 1.0, 5.0]),
-    of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1], [0.67, 0.67, 1.0, 4.0]),
-    of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1], [0.55, 0.55, 1.0, 3.0]),
-    of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2], [0.61, 0.47, 1.0, 3.0]),
-    of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2], [0.53, 0.39, 1.0, 2.0]),
-    of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2], [0.53, 0.39, 1.0, 2.0]),
-    of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3], [0.52, 0.33, 1.0, 1.5]),
+    measured(of([128, 256, 64], [64, 64], [16, 8], [3, 1, 1]), [0.71, 0.71, 1.0, 5.0]),
+    measured(of([128, 256, 32], [64, 64], [16, 8], [4, 1, 1]), [0.67, 0.67, 1.0, 4.0]),
+    measured(of([128, 128, 32], [64, 32], [16, 8], [4, 1, 1]), [0.55, 0.55, 1.0, 3.0]),
+    measured(of([128, 128, 32], [64, 64], [16, 8], [3, 1, 2]), [0.61, 0.47, 1.0, 3.0]),
+    measured(of([128, 64, 32], [64, 32], [16, 8], [4, 1, 2]), [0.53, 0.39, 1.0, 2.0]),
+    measured(of([64, 128, 32], [32, 64], [16, 8], [4, 1, 2]), [0.53, 0.39, 1.0, 2.0]),
+    measured(of([64, 64, 64], [32, 32], [16, 8], [4, 1, 3]), [0.52, 0.33, 1.0, 1.5]),
 ];
 
 /// i32 kernels on Tensor Cores, by limbs.
 const LIMBS: [Measured; 2] = [
-    of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1], [0.80, 0.80, 1.0, 4.0]),
-    of([64, 128, 32], [32, 32], [16, 8], [4, 1, 1], [0.81, 0.81, 1.0, 4.0]),
+    measured(of([128, 64, 32], [32, 32], [16, 8], [4, 1, 1]), [0.80, 0.80, 1.0, 4.0]),
+    measured(of([64, 128, 32], [32, 32], [16, 8], [4, 1, 1]), [0.81, 0.81, 1.0, 4.0]),
 ];
 
-const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], counts: [u32; 3], measured: [f64; 4]) -> Measured {
-    let [stages, slices, blocks] = counts;
-    let [full, alone, copies, fixed] = measured;
-    Measured {
-        instruction: MathInstruction::Fma,
-        blocking: Blocking { block, warp, thread, stages, slices, blocks },
-        full,
-        alone,
-        copies,
-        fixed,
-        edge: 0.0,
-    }
+const fn of(block: [u32; 3], warp: [u32; 2], thread: [u32; 2], [stages, slices, blocks]: [u32; 3]) -> Blocking {
+    Blocking { block, warp, thread, stages, slices, blocks }
+}
+
+/// A tile with `[full, alone, copies, fixed]`, see [`Measured`].
+const fn measured(blocking: Blocking, [full, alone, copies, fixed]: [f64; 4]) -> Measured {
+    Measured { instruction: MathInstruction::Fma, blocking, full, alone, copies, fixed, edge: 0.0 }
+}
+
+/// The register tiles.
+fn register_tiles(costs: &BlockedCosts) -> Vec<Measured> {
+    REGISTER.into_iter().zip(costs.register).map(|(blocking, costs)| measured(blocking, costs)).collect()
+}
+
+/// The tiles of `dmma`.
+fn dmma_tiles(costs: &BlockedCosts) -> Vec<Measured> {
+    let tiles = DMMA.into_iter().zip(costs.dmma);
+    tiles
+        .map(|((mma, blocking), costs)| Measured {
+            instruction: MathInstruction::Dmma(mma),
+            ..measured(blocking, costs)
+        })
+        .collect()
 }
 
 /// The tiles of `mma.sync`.
@@ -110,14 +121,12 @@ fn candidates_of<S: IntoIterator<Item = Split>>(
     let with = |instruction, measured: &[Measured]| -> Vec<Measured> {
         measured.iter().map(|&measured| Measured { instruction, ..measured }).collect()
     };
-    let mma = |mma| mma_tiles(mma, &MmaCosts::FITTED);
+    let (mma, costs) = (|mma| mma_tiles(mma, &MmaCosts::FITTED), &BlockedCosts::FITTED);
     let tiles = match (problem.ty, problem.accuracy) {
-        (Type::F32, Accuracy::Full) => REGISTER.to_vec(),
-        (Type::F32, Accuracy::Tf32) => [REGISTER.to_vec(), mma(Mma::TF32)].concat(),
-        (Type::I32, _) => [REGISTER.to_vec(), with(MathInstruction::Limbs, &LIMBS)].concat(),
-        (Type::F64, _) => {
-            DMMA.map(|(mma, measured)| Measured { instruction: MathInstruction::Dmma(mma), ..measured }).to_vec()
-        }
+        (Type::F32, Accuracy::Full) => register_tiles(costs),
+        (Type::F32, Accuracy::Tf32) => [register_tiles(costs), mma(Mma::TF32)].concat(),
+        (Type::I32, _) => [register_tiles(costs), with(MathInstruction::Limbs, &LIMBS)].concat(),
+        (Type::F64, _) => dmma_tiles(costs),
         (Type::F16, _) => mma(Mma::F16),
         (Type::BF16, _) => mma(Mma::BF16),
         (Type::I8, _) => mma(Mma::I8),
@@ -134,25 +143,34 @@ fn candidates_of<S: IntoIterator<Item = Split>>(
             let kernel = Blocked { blocking: tile.blocking, ..kernel };
             for split in splits(problem, &tile, operands) {
                 let recipe = RecipeOf { split, packed, ..RecipeOf::new(kernel) }.legalize(original);
-                all.push((recipe, time(problem, &recipe, &tile, gpu)));
+                all.push((recipe, time(problem, &recipe, &tile, costs, gpu)));
             }
         }
     }
     all
 }
 
-/// The predicted microseconds of a recipe of `mma.sync` with other costs than the fitted ones, for
-/// a fit. `None` for other kernels.
-pub(super) fn mma_time(
+/// The predicted microseconds of a recipe with other costs than the fitted ones, for a fit. `None`
+/// for limbs.
+pub(super) fn time_with(
     problem: &Problem,
     recipe: &RecipeOf<Blocked>,
-    costs: &MmaCosts,
+    (costs, mma_costs): (&BlockedCosts, &MmaCosts),
     gpu: &GpuDescription,
 ) -> Option<f64> {
-    let MathInstruction::Mma(mma) = recipe.kernel.instruction else { return None };
-    let tiles = mma_tiles(mma, costs).into_iter().filter_map(|tile| legalized(tile, [OperandLayout::default(); 2]));
-    let tile = tiles.into_iter().find(|tile| tile.blocking == recipe.kernel.blocking)?;
-    Some(time(&row_major_problem(problem), recipe, &tile, gpu))
+    let tiles = match recipe.kernel.instruction {
+        MathInstruction::Fma => register_tiles(costs),
+        MathInstruction::Dmma(_) => dmma_tiles(costs),
+        MathInstruction::Mma(mma) => mma_tiles(mma, mma_costs),
+        MathInstruction::Limbs => return None,
+    };
+    let problem = row_major_problem(problem);
+    let [a, b, _] = problem.layouts;
+    let (operands, _) = packed_operands(&recipe.kernel, [a, b], recipe.packed);
+    let tiles = tiles.into_iter().filter(|tile| tile.instruction == recipe.kernel.instruction);
+    let tile =
+        tiles.filter_map(|tile| legalized(tile, operands)).find(|tile| tile.blocking == recipe.kernel.blocking)?;
+    Some(time(&problem, recipe, &tile, costs, gpu))
 }
 
 /// The layouts of the operands as passed to the kernel, and which of them are packed: those
@@ -294,10 +312,8 @@ mod tests {
 
     #[test]
     fn blocking_occupancy_fits_in_shared_memory() {
-        let tiles = REGISTER.iter().map(|tile| (Type::F32, *tile));
-        let tiles = tiles.chain(
-            DMMA.iter().map(|&(mma, tile)| (Type::F64, Measured { instruction: MathInstruction::Dmma(mma), ..tile })),
-        );
+        let tiles = register_tiles(&BlockedCosts::FITTED).into_iter().map(|tile| (Type::F32, tile));
+        let tiles = tiles.chain(dmma_tiles(&BlockedCosts::FITTED).into_iter().map(|tile| (Type::F64, tile)));
         let mma = mma_tiles(Mma::F16, &MmaCosts::FITTED).into_iter().map(|tile| (Type::F16, tile));
         for (ty, tile) in tiles.chain(mma) {
             let kernel = Blocked { aligned_16: [true; 3], ..Blocked::new(tile.instruction, ty, tile.blocking) };

@@ -6,13 +6,14 @@
 //! sides of a right triangle. Copies are counted per access, of 16 bytes or of a single element.
 //! Memory bandwidth is a lower bound.
 //!
-//! Most constants are fitted to measurements of random shapes on an H200 by
-//! `benchmarks/cost/fit.py`. Those of memory, heat, f64 layouts and tiles of reduced accuracy are
-//! from single measurements (`benchmarks/NOTES.md`). On other GPUs only the ranking counts.
+//! The constants in [`BlockedCosts`] are fitted to measurements of random shapes on an H200. Those
+//! here, and of tiles of reduced accuracy, are from single measurements (`benchmarks/NOTES.md`). On
+//! other GPUs only the ranking counts.
 
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
+use super::blocked_costs::BlockedCosts;
 use super::device::GpuDescription;
 use super::problem::Problem;
 use super::recipe::{RecipeOf, Split};
@@ -21,45 +22,13 @@ use crate::split_k_reduction::ReductionSchedule;
 
 /// Floating-point operations per microsecond and SM, f32: 64.5 TFLOP/s on 132 SMs.
 const RATE: f64 = 64.5e6 / 132.0;
-/// The fraction of the memory bandwidth that tiled kernels reach.
-const MEMORY: f64 = 0.8136;
-/// The fraction of the memory time that is not hidden, and the microseconds of it that this applies
-/// to.
-const UNHIDDEN: f64 = 0.765;
-const MAX_UNHIDDEN: f64 = 7.02;
-/// Microseconds of latency of busy device memory, for operands of more than these bytes, which
-/// exceed the L2 cache.
-const LATENCY: f64 = 0.775;
+/// Bytes of operands that stay in the L2 cache.
 const L2_BYTES: f64 = 40e6;
-/// Nanoseconds per SM of a warp's copy of an element, or of 16 bytes: for 4-byte types and for f64.
-/// And of an element that is transposed.
-const COPY: [[f64; 2]; 2] = [[1.144, 0.8974], [0.8137, 0.07818]];
-const TRANSPOSED_COPY: f64 = 1.343;
-/// The multiplier of the step time with element copies, for kernels whose copies were not measured.
-const ELEMENT_COPIES: f64 = 1.15;
-/// Nanoseconds per SM of a thread's store, of an element or of 16 bytes.
-const STORE: [f64; 2] = [0.193, 0.097];
-/// The multiplier of the time of the last of several waves: its blocks have less contention.
-const LAST_WAVE: f64 = 0.978;
-/// The multiplier of the step time under stream-K.
-const STREAM_K_STEP: f64 = 1.057;
-/// Bytes per microsecond of partial sums, written and read, mostly in the L2 cache.
-const PARTIAL_SUMS: f64 = 7.025e6;
-/// Microseconds of each further round of loads of the reduction; and of each contributor to a tile
-/// in the stream-K fix-up, timed when contributors were added one after the other.
-const REDUCTION_ROUND: f64 = 0.327;
-const CONTRIBUTOR: f64 = 0.897;
-/// Bytes per microsecond of packing, read and written, and the microseconds of its launch.
-const PACK: f64 = 4.032e6;
-const PACK_LAUNCH: f64 = 1.495;
 /// The penalty per packed operand: packing must be this fraction faster, as the model is not more
 /// exact.
 const PACK_PENALTY: f64 = 0.01;
 /// Microseconds until f64 kernels reach the power limit.
 const POWER_LIMITED_AFTER: f64 = 200.0;
-/// Microseconds of the first launch, and of that of the reduction.
-const FIRST_LAUNCH: f64 = 1.088;
-const REDUCTION_LAUNCH: f64 = 1.065;
 
 /// The measured speed of a blocking.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +48,13 @@ pub(super) struct Measured {
 }
 
 /// The predicted microseconds of a product by a recipe, with a row-major C.
-pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Measured, gpu: &GpuDescription) -> f64 {
+pub(super) fn time(
+    problem: &Problem,
+    recipe: &RecipeOf<Blocked>,
+    measured: &Measured,
+    costs: &BlockedCosts,
+    gpu: &GpuDescription,
+) -> f64 {
     let (kernel, clock_scale) = (recipe.kernel, gpu.clock_scale());
     let Blocking { block: [bm, bn, bk], blocks, .. } = kernel.blocking;
     let tiles = problem.m.div_ceil(bm as usize) * problem.n.div_ceil(bn as usize);
@@ -91,16 +66,16 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
         .map(|(extent, tile)| extent as f64 / (extent.div_ceil(tile as usize).max(1) as f64 * f64::from(tile)));
     let edge = 1.0 + measured.edge * (1.0 - 2.0 * filled[0].min(filled[1])).max(0.0).sqrt();
     let rate = RATE * relative_rate(problem.ty, measured.instruction) / clock_scale;
-    let math_time = edge * layout_slowdown(&kernel) * work / rate;
-    let copies = clock_scale * measured.copies * copies(&kernel, problem.ty);
-    let store = clock_scale * store(&kernel, problem.ty);
+    let math_time = edge * layout_slowdown(&kernel, costs) * work / rate;
+    let copies = clock_scale * measured.copies * copies(&kernel, problem.ty, costs);
+    let store = clock_scale * store(&kernel, problem.ty, costs);
     let fixed = clock_scale * measured.fixed;
     let (resident, multiprocessors) = (f64::from(blocks), f64::from(gpu.multiprocessors));
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
     // Copies are issued `stages − 1` steps ahead, which hides a part of the latency.
     let steps_ahead = f64::from(kernel.blocking.stages - 1);
-    let latency = if (m * k + k * n) * batches * size > L2_BYTES { LATENCY / steps_ahead } else { 0.0 };
+    let latency = if (m * k + k * n) * batches * size > L2_BYTES { costs.latency / steps_ahead } else { 0.0 };
     // The step time of `blocks` blocks per SM. Its square is linear in the square of their number,
     // between one and the resident blocks.
     let step_time = |blocks: f64| {
@@ -114,7 +89,7 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
         let full = (blocks / (resident * multiprocessors)).floor();
         let remaining = blocks - full * resident * multiprocessors;
         let last = if remaining > 0.0 { wave((remaining / multiprocessors).ceil()) } else { 0.0 };
-        full * wave(resident) + last * if full > 0.0 { LAST_WAVE } else { 1.0 }
+        full * wave(resident) + last * if full > 0.0 { costs.last_wave } else { 1.0 }
     };
     // The GEMM kernel's time, the elements of partial sums, and the latency of their reduction.
     let (gemm, partial_sums, reduction_latency) = match recipe.split {
@@ -124,7 +99,7 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
             let rounds = ReductionSchedule::of(splits, elements).rounds(splits);
             let splits = f64::from(splits);
             let time = waves(work_tiles * splits, (k_steps / splits).ceil());
-            (time, m * n * splits * batches, REDUCTION_ROUND * f64::from(rounds.saturating_sub(1)))
+            (time, m * n * splits * batches, costs.reduction_round * f64::from(rounds.saturating_sub(1)))
         }
         Split::StreamK(workers) => {
             let workers = f64::from(workers);
@@ -133,25 +108,25 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
             let split_tiles = work_tiles - whole * workers;
             let shared_steps = (split_tiles * k_steps / workers).ceil();
             let epilogues = (whole + 2.0) * (fixed + each * store);
-            let time = (whole * k_steps + shared_steps) * step_time(each) * STREAM_K_STEP + epilogues;
+            let time = (whole * k_steps + shared_steps) * step_time(each) * costs.stream_k_step + epilogues;
             (
                 time,
                 (workers + split_tiles) * f64::from(bm) * f64::from(bn),
-                CONTRIBUTOR * (workers / split_tiles.max(1.0) + 1.0),
+                costs.contributor * (workers / split_tiles.max(1.0) + 1.0),
             )
         }
     };
-    let memory = ((m * k + k * n + m * n) * batches + partial_sums) * size / gpu.memory(MEMORY);
+    let memory = ((m * k + k * n + m * n) * batches + partial_sums) * size / gpu.memory(costs.memory);
     let reduction = if partial_sums > 0.0 {
-        REDUCTION_LAUNCH + reduction_latency + 2.0 * partial_sums * size / PARTIAL_SUMS
+        costs.reduction_launch + reduction_latency + 2.0 * partial_sums * size / costs.partial_sums
     } else {
         0.0
     };
     let packing = |operand: usize| {
-        if recipe.packed[operand] { 2.0 * size * batches * k * [m, n][operand] / PACK } else { 0.0 }
+        if recipe.packed[operand] { 2.0 * size * batches * k * [m, n][operand] / costs.pack } else { 0.0 }
     };
     // One launch packs both operands.
-    let pack_launch = if recipe.packed == [false; 2] { 0.0 } else { PACK_LAUNCH };
+    let pack_launch = if recipe.packed == [false; 2] { 0.0 } else { costs.pack_launch };
     let gemm = gemm
         + if let MathInstruction::Dmma(_) = measured.instruction {
             (gemm - POWER_LIMITED_AFTER).max(0.0) * power_slowdown([bm, bn])
@@ -159,13 +134,9 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Blocked>, measured: &Mea
             0.0
         };
     let packs = recipe.packed.iter().filter(|packed| **packed).count() as f64;
-    let gemm = gemm + unhidden_memory_time(memory);
-    (gemm.max(memory) + FIRST_LAUNCH + reduction + pack_launch + packing(0) + packing(1)) * (1.0 + PACK_PENALTY * packs)
-}
-
-/// The part of the memory time that is not hidden, in microseconds.
-fn unhidden_memory_time(memory: f64) -> f64 {
-    UNHIDDEN * memory.min(MAX_UNHIDDEN)
+    let gemm = gemm + costs.unhidden * memory.min(costs.max_unhidden);
+    (gemm.max(memory) + costs.first_launch + reduction + pack_launch + packing(0) + packing(1))
+        * (1.0 + PACK_PENALTY * packs)
 }
 
 /// Accesses for `elements` elements, of 16 bytes if `is_vector`.
@@ -175,10 +146,10 @@ fn accesses(elements: u32, ty: Type, is_vector: bool) -> f64 {
 
 /// Microseconds of a block's copies per k-step, at the fitted clock. Kernels of reduced accuracy
 /// include them in their rates.
-fn copies(kernel: &Blocked, ty: Type) -> f64 {
+fn copies(kernel: &Blocked, ty: Type, costs: &BlockedCosts) -> f64 {
     let cost = match kernel.instruction {
-        MathInstruction::Fma => COPY[0],
-        MathInstruction::Dmma(_) => COPY[1],
+        MathInstruction::Fma => costs.copy,
+        MathInstruction::Dmma(_) => costs.dmma_copy,
         MathInstruction::Mma(_) | MathInstruction::Limbs => return 0.0,
     };
     let [bm, bn, bk] = kernel.blocking.block;
@@ -188,18 +159,18 @@ fn copies(kernel: &Blocked, ty: Type) -> f64 {
             kernel.instruction == MathInstruction::Fma && kernel.orders[operand] != kernel.preferred_orders()[operand];
         let is_vector = kernel.aligned_16[operand] && !is_transposed;
         accesses(outer * bk, ty, is_vector) / 32.0
-            * if is_transposed { TRANSPOSED_COPY } else { cost[usize::from(is_vector)] }
+            * if is_transposed { costs.transposed_copy } else { cost[usize::from(is_vector)] }
             / 1e3
     };
     operand_time(0, bm) + operand_time(1, bn)
 }
 
 /// Microseconds of a block's store. Kernels of reduced accuracy include it in their fixed time.
-fn store(kernel: &Blocked, ty: Type) -> f64 {
+fn store(kernel: &Blocked, ty: Type, costs: &BlockedCosts) -> f64 {
     let ([bm, bn, _], is_vector) = (kernel.blocking.block, kernel.aligned_16[2]);
     match kernel.instruction {
         MathInstruction::Fma | MathInstruction::Dmma(_) => {
-            accesses(bm * bn, ty, is_vector) * STORE[usize::from(is_vector)] / 1e3
+            accesses(bm * bn, ty, is_vector) * costs.store[usize::from(is_vector)] / 1e3
         }
         MathInstruction::Mma(_) | MathInstruction::Limbs => 0.0,
     }
@@ -212,14 +183,14 @@ fn power_slowdown([rows, cols]: [u32; 2]) -> f64 {
 }
 
 /// The multiplier of the step time for operands in other layouts than the measured ones.
-fn layout_slowdown(kernel: &Blocked) -> f64 {
+fn layout_slowdown(kernel: &Blocked, costs: &BlockedCosts) -> f64 {
     let [a, b] = [kernel.orders[0], kernel.orders[1]].map(|order| order == Order2d::ColMajor);
     let copies_elements =
         (0..2).any(|operand| kernel.needs_element_copies(operand, kernel.orders[operand], kernel.aligned_16[operand]));
     match kernel.instruction {
         // At 4096³, nt and tn by nn.
         MathInstruction::Dmma(_) if a != b => 1.05,
-        MathInstruction::Mma(_) | MathInstruction::Limbs if copies_elements => ELEMENT_COPIES,
+        MathInstruction::Mma(_) | MathInstruction::Limbs if copies_elements => costs.element_copies,
         _ => 1.0,
     }
 }

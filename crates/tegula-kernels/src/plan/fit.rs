@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use tegula_core::element::Type;
 use tegula_ir::Order2d;
 
-use super::candidates::mma_time;
+use super::blocked_costs::BlockedCosts;
+use super::candidates::time_with;
 use super::device::{Caps, GpuDescription};
 use super::fitted::Constants;
 use super::hopper_costs::HopperCosts;
@@ -24,24 +25,32 @@ pub struct Costs {
     hopper: HopperCosts,
     mma: MmaCosts,
     vector: VectorCosts,
+    blocked: BlockedCosts,
 }
 
 impl Costs {
     /// The fitted values, which plans use.
-    pub const FITTED: Costs = Costs { hopper: HopperCosts::FITTED, mma: MmaCosts::FITTED, vector: VectorCosts::FITTED };
+    pub const FITTED: Costs = Costs {
+        hopper: HopperCosts::FITTED,
+        mma: MmaCosts::FITTED,
+        vector: VectorCosts::FITTED,
+        blocked: BlockedCosts::FITTED,
+    };
 
     /// Visits the name, with its family, and the value of each constant.
     pub fn visit(&mut self, visitor: &mut dyn FnMut(&str, &mut f64)) {
         self.hopper.visit("", &mut |name, value| visitor(&format!("hopper.{name}"), value));
         self.mma.visit("", &mut |name, value| visitor(&format!("mma.{name}"), value));
         self.vector.visit("", &mut |name, value| visitor(&format!("vector.{name}"), value));
+        self.blocked.visit("", &mut |name, value| visitor(&format!("blocked.{name}"), value));
     }
 
     /// The predicted microseconds of a recipe; `None` for kernels without costs here.
     pub fn time(&self, problem: &Problem, recipe: &Recipe, gpu: &GpuDescription) -> Option<f64> {
         match recipe.kernel {
             GemmKernel::Hopper(kernel) => Some(hopper_time::time(problem, &recipe.map(|_| kernel), &self.hopper, gpu)),
-            GemmKernel::Blocked(kernel) => mma_time(problem, &recipe.map(|_| kernel), &self.mma, gpu),
+            GemmKernel::Blocked(kernel) => time_with(problem, &recipe.map(|_| kernel), (&self.blocked, &self.mma), gpu),
+            GemmKernel::Vector(_) if problem.ty.size() > 2 => None,
             GemmKernel::Vector(kernel) => Some(vector_time(problem, &recipe.map(|_| kernel), &self.vector, gpu)),
             GemmKernel::Plain(_) => None,
         }

@@ -1,7 +1,7 @@
 //! Constants of the cost models that are fitted to measurements, as data that a fit can vary.
 
-/// Calls a function with the name and the value of each constant, in a fixed order. A name of an
-/// array ends in the index.
+/// Calls a function with the name and the value of each constant, in a fixed order. A name in
+/// an array ends in the index.
 pub trait Constants {
     /// Visits all constants.
     fn visit(&mut self, name: &str, visitor: &mut dyn FnMut(&str, &mut f64));
@@ -13,9 +13,9 @@ impl Constants for f64 {
     }
 }
 
-impl<const N: usize> Constants for [f64; N] {
+impl<T: Constants, const N: usize> Constants for [T; N] {
     fn visit(&mut self, name: &str, visitor: &mut dyn FnMut(&str, &mut f64)) {
-        self.iter_mut().enumerate().for_each(|(i, value)| visitor(&format!("{name}_{i}"), value));
+        self.iter_mut().enumerate().for_each(|(i, item)| item.visit(&format!("{name}_{i}"), visitor));
     }
 }
 

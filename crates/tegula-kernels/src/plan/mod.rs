@@ -1,6 +1,7 @@
 //! The plan of a product: the choice of a recipe, its cost models and its launches. A pure function
 //! of plain data, without I/O or calls to a device.
 
+mod blocked_costs;
 pub mod calibration;
 pub(crate) mod candidates;
 mod choose;

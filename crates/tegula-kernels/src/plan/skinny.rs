@@ -335,7 +335,14 @@ mod tests {
             ),
             (F32, [4, 1024, 65536], row, true, &["4x4_threads8x32_load4:8"], None),
             (F64, [1, 4096, 4096], row, true, &["dmma"], Some(("1x4_threads8x32_load4", 35.2))),
-            (F64, [1, 8192, 8192], row, true, &["1x4_threads8x32_load4"], Some(("1x4_threads8x32_load4", 126.6))),
+            (
+                F64,
+                [1, 8192, 8192],
+                row,
+                true,
+                &["1x4_threads8x32_load4", "dmma16x16_f64_16x32x32"],
+                Some(("1x4_threads8x32_load4", 126.6)),
+            ),
             (F64, [4, 4096, 4096], row, true, &["dmma"], Some(("4x2_threads32x8_load4:4", 38.5))),
             (
                 F64,

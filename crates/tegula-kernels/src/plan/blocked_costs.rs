@@ -1,0 +1,78 @@
+//! Fitted costs of the blocked kernels on FMA units and of `dmma`.
+
+use super::fitted::fitted;
+
+fitted! {
+    /// Costs of the blocked kernels, fitted by `benchmarks/cost/fit_plan.py`.
+    BlockedCosts {
+        /// For each register tile of 4-byte types: the fraction of the instruction rate at full
+        /// occupancy, and with one block per SM; the multiplier of the copy time; and the fixed
+        /// microseconds of each wave.
+        register: [[f64; 4]; 14] = [
+            [0.774, 0.732, 1.01, 5.98],
+            [0.881, 0.856, 0.856, 12.8],
+            [0.882, 0.794, 1.98, 4.0],
+            [0.753, 0.686, 1.11, 3.39],
+            [0.671, 0.585, 0.659, 0.516],
+            [0.554, 0.434, 0.708, 0.685],
+            [0.536, 0.514, 0.191, 0.346],
+            [0.85, 0.776, 1.31, 1.1],
+            [0.806, 0.786, 1.48, 1.81],
+            [0.79, 0.667, 0.732, 1.47],
+            [0.726, 0.7, 1.33, 7.17],
+            [0.701, 0.565, 0.998, 0.905],
+            [0.792, 0.732, 0.651, 2.29],
+            [0.669, 0.483, 0.161, 0.587],
+        ],
+        /// The same for each f64 tile on Tensor Cores.
+        dmma: [[f64; 4]; 10] = [
+            [0.949, 1.03, 1.81, 6.22],
+            [0.916, 0.963, 0.321, 6.53],
+            [0.896, 0.844, 1.44, 2.41],
+            [0.925, 0.679, 1.33, 1.8],
+            [0.931, 0.889, 0.973, 1.4],
+            [0.939, 0.786, 1.08, 2.06],
+            [0.909, 0.693, 0.478, 1.46],
+            [0.588, 0.494, 0.624, 1.62],
+            [0.604, 0.462, 0.744, 1.21],
+            [0.428, 0.338, 3.75, 1.36],
+        ],
+        /// The fraction of the memory bandwidth that tiled kernels reach.
+        memory: f64 = 0.927,
+        /// The fraction of the memory time that is not hidden.
+        unhidden: f64 = 0.298,
+        /// The microseconds of it to which this applies.
+        max_unhidden: f64 = 5.38,
+        /// Microseconds of latency of busy device memory.
+        latency: f64 = 1.15,
+        /// Nanoseconds per SM of a warp's copy of an element, and of 16 bytes, for 4-byte types.
+        copy: [f64; 2] = [2.15, 0.51],
+        /// The same for f64.
+        dmma_copy: [f64; 2] = [0.985, 0.0743],
+        /// Nanoseconds per SM of a warp's copy of an element that is transposed.
+        transposed_copy: f64 = 0.723,
+        /// The multiplier of the step time with element copies, for kernels whose copies were not
+        /// measured.
+        element_copies: f64 = 1.15,
+        /// Nanoseconds per SM of a thread's store, of an element and of 16 bytes.
+        store: [f64; 2] = [0.128, 0.0907],
+        /// The multiplier of the time of the last of several waves.
+        last_wave: f64 = 1.02,
+        /// The multiplier of the step time under stream-K.
+        stream_k_step: f64 = 1.06,
+        /// Bytes per microsecond of partial sums, written and read, mostly in the L2 cache.
+        partial_sums: f64 = 3.32e6,
+        /// Microseconds of each further round of loads of the reduction.
+        reduction_round: f64 = 0.222,
+        /// Microseconds of each contributor to a tile in the stream-K fix-up.
+        contributor: f64 = 0.107,
+        /// Bytes per microsecond of packing, read and written.
+        pack: f64 = 2.51e6,
+        /// Microseconds of the packing launch.
+        pack_launch: f64 = 2.81,
+        /// Microseconds of the first launch.
+        first_launch: f64 = 0.808,
+        /// Microseconds of the launch of the reduction.
+        reduction_launch: f64 = 1.35,
+    }
+}
