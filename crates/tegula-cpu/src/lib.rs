@@ -44,6 +44,7 @@ mod hand_off;
 mod hand_off_model;
 mod host_gemm;
 mod isa;
+mod job;
 mod macro_kernel;
 mod matrix_ptr;
 mod micro_kernel;
@@ -59,6 +60,7 @@ mod thread_pool;
 mod unpacked;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
+mod workers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

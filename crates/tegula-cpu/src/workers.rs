@@ -1,0 +1,188 @@
+//! Workers: threads of the process that take part in the jobs of callers.
+//!
+//! Each has a slot, to which a caller that has reserved the worker publishes its job. A worker that
+//! is out of work spins for a moment before it parks: products often follow one another, and waking
+//! a thread takes longer than a small product. Woken workers wake others, since each wake-up takes
+//! the waker a few microseconds.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Builder};
+use std::time::{Duration, Instant};
+
+use tegula_core::threads;
+
+use super::hand_off::{self, HandOff, Parking};
+
+/// Time that a worker spins before it parks.
+const SPIN_TIME: Duration = Duration::from_micros(200);
+/// Spins between two looks at the clock.
+const SPINS: usize = 64;
+/// Workers that a thread wakes.
+const FAN_OUT: usize = 2;
+/// Most workers of the process.
+pub const MAX_WORKERS: usize = 255;
+
+/// Runs the job at an address as the worker of a number.
+///
+/// # Safety
+/// The address is that of a published job, which its caller keeps until the worker has released its
+/// slot. All callers publish jobs of the same type.
+pub type Help = unsafe fn(*mut (), usize);
+
+/// The workers that a caller has reserved for a job.
+pub struct Recruits {
+    indices: [u8; MAX_WORKERS],
+    count: usize,
+    /// Recruits that need no waking, or have been woken.
+    woken: AtomicUsize,
+}
+
+impl Recruits {
+    /// No workers.
+    pub fn none() -> Recruits {
+        Recruits { indices: [0; MAX_WORKERS], count: 0, woken: AtomicUsize::new(0) }
+    }
+
+    /// Reserves up to `wanted` free workers, of the first `workers`. New ones run jobs by `help`.
+    pub fn reserve(&mut self, workers: usize, wanted: usize, help: Help) {
+        if wanted == 0 {
+            return;
+        }
+        for (index, state) in states().iter_mut().enumerate().take(workers) {
+            if self.count == wanted {
+                break;
+            }
+            if *state == WorkerState::NotStarted {
+                *state = if start(index, help) { WorkerState::Free } else { WorkerState::Refused };
+            }
+            if *state == WorkerState::Free {
+                *state = WorkerState::Reserved;
+                self.indices[self.count] = index as u8;
+                self.count += 1;
+            }
+        }
+        self.woken = AtomicUsize::new(self.count);
+    }
+
+    /// Publishes a job to them, and wakes some of those that are parked.
+    pub fn publish(&self, job: *mut ()) {
+        for (i, slot) in self.slots().enumerate() {
+            slot.publish(job, i + 1);
+        }
+        hand_off::published();
+        // Recruits may be woken once all are published: one that is woken earlier parks again.
+        self.woken.store(0, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes some of those that are parked; they wake others.
+    pub fn wake(&self) {
+        let mut count = 0;
+        while count < FAN_OUT && self.woken.load(Ordering::Acquire) < self.count {
+            let next = self.woken.fetch_add(1, Ordering::Relaxed);
+            count += usize::from(self.slots().nth(next).is_some_and(HandOff::unpark));
+        }
+    }
+
+    /// Withdraws a published job, waits for those that have taken it, and frees all.
+    pub fn withdraw(&self, job: *mut ()) {
+        if self.count == 0 {
+            return;
+        }
+        for slot in self.slots() {
+            slot.withdraw(job);
+        }
+        spin_until(|| self.slots().all(HandOff::is_empty));
+        let mut states = states();
+        for &index in &self.indices[..self.count] {
+            states[usize::from(index)] = WorkerState::Free;
+        }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &'static HandOff> {
+        self.indices[..self.count].iter().map(|&index| &SLOTS[usize::from(index)])
+    }
+}
+
+/// States of a worker. Its thread starts at the first job that needs it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WorkerState {
+    NotStarted,
+    Free,
+    /// A caller will publish a job to it, or has.
+    Reserved,
+    /// The system refused to start its thread.
+    Refused,
+}
+
+/// The states of all workers.
+///
+/// Under one lock: a compare-and-swap for each worker would wait for one cache line after the
+/// other, as long as a small product takes.
+static STATES: Mutex<[WorkerState; MAX_WORKERS]> = Mutex::new([WorkerState::NotStarted; MAX_WORKERS]);
+
+fn states() -> MutexGuard<'static, [WorkerState; MAX_WORKERS]> {
+    STATES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static SLOTS: [HandOff; MAX_WORKERS] = [const {
+    HandOff {
+        job: AtomicPtr::new(null_mut()),
+        number: AtomicUsize::new(0),
+        parking: Parking { parked: AtomicBool::new(false), thread: OnceLock::new() },
+    }
+}; MAX_WORKERS];
+
+/// Starts the thread of a worker. False if the system refuses it.
+fn start(index: usize, help: Help) -> bool {
+    threads::spawn(Builder::new().name(format!("tegula-{index}")), move || run(&SLOTS[index], help))
+}
+
+/// The loop of a worker.
+fn run(slot: &HandOff, help: Help) {
+    _ = slot.parking.thread.set(thread::current());
+    loop {
+        let address = wait_for_job(slot);
+        if let Some(number) = slot.take(address) {
+            // SAFETY: the caller has published this address, and `Recruits::withdraw` waits for
+            // workers that have taken it.
+            unsafe { help(address, number) };
+            slot.release();
+        }
+    }
+}
+
+/// Waits until a job is published to a worker, and returns its address.
+fn wait_for_job(slot: &HandOff) -> *mut () {
+    let start = Instant::now();
+    loop {
+        for _ in 0..SPINS {
+            if let Some(job) = slot.job() {
+                return job;
+            }
+            std::hint::spin_loop();
+        }
+        if start.elapsed() > SPIN_TIME {
+            slot.park();
+        }
+    }
+}
+
+/// Spins until the condition holds. Yields now and then, since the thread that it waits for may
+/// need this processor.
+pub fn spin_until(condition: impl Fn() -> bool) {
+    let mut spins = 0usize;
+    while !condition() {
+        spins += 1;
+        if spins.is_multiple_of(4 * SPINS) { thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
+
+/// Whether all workers that have started are parked.
+#[cfg(test)]
+pub fn are_parked() -> bool {
+    let mut started = SLOTS.iter().filter(|slot| slot.parking.thread.get().is_some());
+    started.all(|slot| slot.parking.parked.load(Ordering::SeqCst))
+}
