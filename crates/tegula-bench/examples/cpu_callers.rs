@@ -16,14 +16,30 @@ const SAMPLE: f64 = 0.05;
 /// Samples of each way, one after the other in turn.
 const SAMPLES: usize = 7;
 
-/// Multiplies n×n matrices so many times. `ready` is called after a first product.
-fn products(n: usize, times: usize, ready: impl Fn()) {
-    let (a, b, mut c) = (vec![1f32; n * n], vec![2f32; n * n], vec![0f32; n * n]);
-    let (a, b) = (View::new(&a, n, n).unwrap(), View::new(&b, n, n).unwrap());
-    for i in 0..=times {
-        tegula_cpu::gemm::<f32>(1.0, a, b, 0.0, ViewMut::new(&mut c, n, n).unwrap()).unwrap();
-        if i == 0 {
-            ready();
+/// n×n matrices of a caller.
+struct Operands {
+    n: usize,
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+}
+
+impl Operands {
+    /// Matrices for each caller. New ones for each sample would add page faults to its time.
+    fn of_callers(callers: usize, n: usize) -> Vec<Operands> {
+        let one = |_| Operands { n, a: vec![1.0; n * n], b: vec![2.0; n * n], c: vec![0.0; n * n] };
+        (0..callers).map(one).collect()
+    }
+
+    /// Multiplies so many times. `ready` is called after a first product.
+    fn multiply(&mut self, times: usize, ready: impl Fn()) {
+        let Operands { n, a, b, c } = self;
+        let [a, b] = [a, b].map(|operand| View::new(operand, *n, *n).unwrap());
+        for i in 0..=times {
+            tegula_cpu::gemm::<f32>(1.0, a, b, 0.0, ViewMut::new(c, *n, *n).unwrap()).unwrap();
+            if i == 0 {
+                ready();
+            }
         }
     }
 }
@@ -34,16 +50,16 @@ fn pool(threads: usize) -> ThreadPool {
 
 /// Seconds of callers that are threads: outside of any pool, or alone, each in its own pool of one
 /// thread.
-fn from_threads(pools: &[ThreadPool], alone: bool, [n, times]: [usize; 2]) -> f64 {
+fn from_threads(pools: &[ThreadPool], alone: bool, operands: &mut [Operands], times: usize) -> f64 {
     let (barrier, start) = (Barrier::new(pools.len()), OnceLock::new());
     let ready = || {
         if barrier.wait().is_leader() {
             _ = start.set(Instant::now());
         }
     };
-    let work = || products(n, times, ready);
     std::thread::scope(|scope| {
-        for pool in pools {
+        for (pool, operands) in pools.iter().zip(operands) {
+            let mut work = || operands.multiply(times, ready);
             scope.spawn(move || if alone { pool.install(work) } else { work() });
         }
     });
@@ -51,10 +67,11 @@ fn from_threads(pools: &[ThreadPool], alone: bool, [n, times]: [usize; 2]) -> f6
 }
 
 /// Seconds of callers that are jobs of a pool; alone, each moves to its own pool of one thread.
-fn from_jobs(jobs: &ThreadPool, pools: &[ThreadPool], alone: bool, [n, times]: [usize; 2]) -> f64 {
-    let (start, work) = (Instant::now(), || products(n, times, || ()));
+fn from_jobs(jobs: &ThreadPool, pools: &[ThreadPool], alone: bool, operands: &mut [Operands], times: usize) -> f64 {
+    let start = Instant::now();
     jobs.scope(|scope| {
-        for pool in pools {
+        for (pool, operands) in pools.iter().zip(operands) {
+            let mut work = || operands.multiply(times, || ());
             scope.spawn(move |_| if alone { pool.install(work) } else { work() });
         }
     });
@@ -73,14 +90,16 @@ fn main() {
     println!("{callers} callers, {} threads; µs a product", threads::count());
     println!("{:>12} {:>6} {:>10} {:>10} {:>6}", "callers", "size", "one thread", "shared", "ratio");
     for n in [64, 128, 256, 512, 1024] {
+        let mut operands = Operands::of_callers(callers, n);
         let start = Instant::now();
-        pools[0].install(|| products(n, 1, || ()));
+        pools[0].install(|| operands[0].multiply(1, || ()));
         let times = (SAMPLE / (start.elapsed().as_secs_f64() / 2.0 * callers as f64)).ceil() as usize;
         for are_jobs in [false, true] {
-            let sample = |alone| {
-                let sizes = [n, times];
-                let seconds =
-                    if are_jobs { from_jobs(&jobs, &pools, alone, sizes) } else { from_threads(&pools, alone, sizes) };
+            let mut sample = |alone| {
+                let seconds = match are_jobs {
+                    true => from_jobs(&jobs, &pools, alone, &mut operands, times),
+                    false => from_threads(&pools, alone, &mut operands, times),
+                };
                 seconds / (times * callers) as f64 * 1e6
             };
             let samples: Vec<_> = (0..SAMPLES).map(|_| [sample(true), sample(false)]).collect();
