@@ -176,8 +176,8 @@ impl Case {
         let elements = count(&[c.batches, c.rows, c.cols]);
         let depth = if self.alpha { k } else { 0 };
         let work = elements.saturating_mul(depth.max(1) as u128);
-        // Allocated are the reference, or a row of it, and its packed copy of B.
-        let largest = if elements == 0 { 0 } else { elements.max(count(&[depth, c.cols])) };
+        // Allocated are the reference, or a report for each tile of it, and its copy of A.
+        let largest = if elements == 0 { 0 } else { elements.max(count(&[depth, c.rows])) };
         // If a result fits in memory, it may be allocated before the error.
         let fits_in_memory = |count: u128| (MAX_SMALL + 1..=MIN_VAST).contains(&count);
         if work <= MAX_SMALL || largest > MIN_VAST && !fits_in_memory(elements) {
@@ -185,7 +185,7 @@ impl Case {
         }
         let Ok(result) = result else { return };
         let rows = count(&[c.batches, c.rows]);
-        let largest = if elements == 0 { 0 } else { rows.max(count(&[depth.max(1), c.cols])) };
+        let largest = if elements == 0 { 0 } else { rows.max(count(&[depth, c.rows])) };
         if (work <= MAX_SMALL || largest > MIN_VAST) && !fits_in_memory(rows) {
             let epilogue = EpilogueOperands::default();
             check_size(largest, || {

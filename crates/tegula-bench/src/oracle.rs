@@ -380,8 +380,9 @@ impl<'a> Problem<'a> {
             return Ok(Vec::new());
         }
         let Tiling { height, width, blocks, panels } = tiling;
-        let tiles = self.tiles(&tiling, height * width, 0.0, &|at, row, reference, outputs| {
-            visit(at, reference, &mut outputs[row * width..][..width]);
+        let tiles = self.tiles(&tiling, height * width, 0.0, &|at, place, reference, outputs| {
+            let [row, col] = place;
+            visit(at, reference, &mut outputs[row * width + col..][..reference.len()]);
         })?;
         let mut elements = host::try_vec(&[shape.len()?], || format!("the reference for a {shape} matrix"))?;
         for (batch, row) in (0..shape.batches).flat_map(|batch| (0..shape.rows).map(move |row| (batch, row))) {
@@ -392,7 +393,7 @@ impl<'a> Problem<'a> {
         Ok(elements)
     }
 
-    /// The tiles of each matrix of C, which is not empty.
+    /// The tiles of each matrix of C; one row high if it is empty.
     fn tiling(&self) -> Tiling {
         let Shape { rows, cols, .. } = self.shape();
         let panel = match self.accumulator {
@@ -400,14 +401,15 @@ impl<'a> Problem<'a> {
             Type::I32 => WrappingReference::WIDTH,
             _ => F64Reference::WIDTH,
         };
-        let panels = cols.div_ceil(panel);
-        // Few panels have more blocks of rows, so that each thread has a tile.
+        let width = cols.div_ceil(panel).div_ceil(MAX_PANELS).max(1) * panel;
+        let panels = cols.div_ceil(width);
+        // Few panels have more blocks of rows, so that each thread has a tile, if rows suffice.
         let blocks = threads::count().div_ceil(panels.max(1));
         let height = rows.div_ceil(blocks).clamp(MIN_ROWS, ROWS).min(rows).max(1);
-        Tiling { height, width: panel.min(cols), blocks: rows.div_ceil(height), panels }
+        Tiling { height, width: width.min(cols), blocks: rows.div_ceil(height), panels }
     }
 
-    /// Calls `visit` for each row of each tile, with the `outputs` of its tile, initially `blank`.
+    /// Calls `visit` for parts of the rows of each tile, with its `outputs`, initially `blank`.
     ///
     /// Returns the outputs tile by tile: batches, blocks of rows, panels of columns.
     fn tiles<R: Copy + Send>(&self, tiling: &Tiling, outputs: usize, blank: R, visit: Visit<'_, R>) -> Result<Vec<R>> {
@@ -424,7 +426,7 @@ impl<'a> Problem<'a> {
 
     fn tiles_by<P: Precision, R: Copy + Send>(
         &self,
-        &Tiling { height, blocks, panels, .. }: &Tiling,
+        &Tiling { height, width, blocks, panels }: &Tiling,
         outputs: usize,
         blank: R,
         visit: Visit<'_, R>,
@@ -440,9 +442,10 @@ impl<'a> Problem<'a> {
         for (batch, all) in all.chunks_mut(blocks * panels * outputs).enumerate() {
             let a = self.operands_of_a::<P>(batch)?;
             threads::for_chunks(all, outputs, |tile, outputs: &mut [R]| {
-                let (first_row, first_col) = (height * (tile / panels), tile % panels * P::WIDTH);
+                let (first_row, first_col) = (height * (tile / panels), tile % panels * width);
                 let rows = first_row..shape.rows.min(first_row + height);
-                self.tile::<P, R>(batch, rows, first_col, &a, outputs, visit)
+                let cols = first_col..shape.cols.min(first_col + width);
+                self.tile::<P, R>(batch, rows, cols, &a, outputs, visit)
             })?;
         }
         Ok(all)
@@ -465,43 +468,46 @@ impl<'a> Problem<'a> {
         if self.alpha == 0.0 { 0 } else { self.a.shape.cols }
     }
 
-    /// Computes a tile of the reference and calls `visit` for each of its rows.
+    /// Computes a tile of the reference and calls `visit` for parts of its rows.
     fn tile<P: Precision, R>(
         &self,
         batch: usize,
         rows: std::ops::Range<usize>,
-        first_col: usize,
+        cols: std::ops::Range<usize>,
         a: &[P::Operand],
         outputs: &mut [R],
         visit: Visit<'_, R>,
     ) -> Result<()> {
         const { assert!(P::WIDTH <= MAX_WIDTH) }
-        let (n, depth) = (self.b.shape.cols, self.depth());
-        let cols = first_col..n.min(first_col + P::WIDTH);
+        let depth = self.depth();
         let mut panel = host::try_vec(&[depth, P::WIDTH], || "a panel of the reference's copy of B".into())?;
         panel.resize(depth * P::WIDTH, P::operand(0.0));
-        for (row, to) in panel.chunks_exact_mut(P::WIDTH).enumerate() {
-            to.iter_mut().zip(cols.clone()).for_each(|(to, col)| *to = P::operand((self.b.at)(batch, row, col)));
-        }
         let mut accumulators = [ReferenceElement::default(); MAX_WIDTH];
-        for (i, row) in rows.enumerate() {
-            let (a, accumulators) = (&a[row * depth..][..depth], &mut accumulators[..cols.len()]);
-            P::dot(a, &panel, accumulators);
-            for ((offset, col), accumulator) in cols.clone().enumerate().zip(&mut *accumulators) {
-                let c_term = self.c_term.as_ref().map(|(beta, c0)| (*beta, (c0.at)(batch, row, col)));
-                let bias = self.bias.as_ref().map(|bias| (bias.at)(batch, row, col));
-                let terms = a.iter().copied().zip(panel.iter().skip(offset).step_by(P::WIDTH).copied());
-                *accumulator = P::activate(P::scaled(self.alpha, *accumulator, terms, c_term, bias), self.activation);
+        for first in cols.clone().step_by(P::WIDTH) {
+            let part = first..cols.end.min(first + P::WIDTH);
+            for (row, to) in panel.chunks_exact_mut(P::WIDTH).enumerate() {
+                to.iter_mut().zip(part.clone()).for_each(|(to, col)| *to = P::operand((self.b.at)(batch, row, col)));
             }
-            visit((batch, row, first_col), i, accumulators, outputs);
+            for (i, row) in rows.clone().enumerate() {
+                let (a, accumulators) = (&a[row * depth..][..depth], &mut accumulators[..part.len()]);
+                P::dot(a, &panel, accumulators);
+                for ((offset, col), accumulator) in part.clone().enumerate().zip(&mut *accumulators) {
+                    let c_term = self.c_term.as_ref().map(|(beta, c0)| (*beta, (c0.at)(batch, row, col)));
+                    let bias = self.bias.as_ref().map(|bias| (bias.at)(batch, row, col));
+                    let terms = a.iter().copied().zip(panel.iter().skip(offset).step_by(P::WIDTH).copied());
+                    let scaled = P::scaled(self.alpha, *accumulator, terms, c_term, bias);
+                    *accumulator = P::activate(scaled, self.activation);
+                }
+                visit((batch, row, first), [i, first - cols.start], accumulators, outputs);
+            }
         }
         Ok(())
     }
 }
 
-/// What [`Problem::tiles`] calls for each row of a tile: with batch, row and first column, the row
-/// in the tile, its elements, and the outputs of the tile.
-type Visit<'a, R> = &'a (dyn Fn((usize, usize, usize), usize, &[ReferenceElement], &mut [R]) + Sync);
+/// What [`Problem::tiles`] calls for parts of the rows of a tile: with batch, row and first column,
+/// row and first column in the tile, the elements, and the outputs of the tile.
+type Visit<'a, R> = &'a (dyn Fn((usize, usize, usize), [usize; 2], &[ReferenceElement], &mut [R]) + Sync);
 /// What [`Problem::elements`] calls for each row of a tile: with batch, row and first column, its
 /// elements, and an output for each.
 type VisitPart<'a> = &'a (dyn Fn((usize, usize, usize), &[ReferenceElement], &mut [f64]) + Sync);
@@ -520,8 +526,10 @@ struct Tiling {
 /// tile.
 const ROWS: usize = 128;
 const MIN_ROWS: usize = 16;
-/// Columns per tile, at most.
+/// Columns that are computed at once, at most.
 const MAX_WIDTH: usize = 32;
+/// Tiles of a row of C, at most. A wide C has wider tiles.
+const MAX_PANELS: usize = 1024;
 
 /// Element of the reference: an unevaluated sum high + low, and its magnitude.
 ///
@@ -1186,19 +1194,21 @@ mod tests {
 
     #[test]
     fn reference_and_worst_element_across_tiles() {
-        let (rows, cols) = (2 * ROWS + 3, 2 * MAX_WIDTH + 5);
-        let a = Matrix::from_shape_fn(Shape::new(rows, 2), |_, i, p| (7 * i + p) as i32).unwrap();
-        let b = Matrix::from_shape_fn(Shape::new(2, cols), |_, p, j| (3 * j + p) as i32).unwrap();
-        let mut c = reference::<i32>(1, a.view(), b.view(), 0, None).unwrap();
-        let element = |i: usize, j: usize| (7 * i * 3 * j + (7 * i + 1) * (3 * j + 1)) as i32;
-        let want = Matrix::from_shape_fn(c.shape(), |_, i, j| element(i, j)).unwrap();
-        assert_eq!(c, want);
-        // The first wrong element is in a later tile than the second.
-        c.as_mut_slice()[5 * cols + cols - 1] += 1;
-        c.as_mut_slice()[6 * cols] += 1;
-        let report = check::<i32>(1, a.view(), b.view(), 0, None, c.view()).unwrap();
-        assert_eq!((report.worst, report.mismatches), ((0, 5, cols - 1), 2));
-        assert_eq!(report.expected, f64::from(element(5, cols - 1)));
+        let (tall, wide) = ([2 * ROWS + 3, 2 * MAX_WIDTH + 5], [3, 16 * MAX_PANELS + 5]);
+        for [rows, cols] in [tall, wide] {
+            let a = Matrix::from_shape_fn(Shape::new(rows, 2), |_, i, p| (7 * i + p) as i32).unwrap();
+            let b = Matrix::from_shape_fn(Shape::new(2, cols), |_, p, j| (3 * j + p) as i32).unwrap();
+            let mut c = reference::<i32>(1, a.view(), b.view(), 0, None).unwrap();
+            let element = |i: usize, j: usize| (7 * i * 3 * j + (7 * i + 1) * (3 * j + 1)) as i32;
+            let want = Matrix::from_shape_fn(c.shape(), |_, i, j| element(i, j)).unwrap();
+            assert_eq!(c, want);
+            // The first wrong element is in a later tile than the second.
+            c.as_mut_slice()[cols + cols - 1] += 1;
+            c.as_mut_slice()[2 * cols] += 1;
+            let report = check::<i32>(1, a.view(), b.view(), 0, None, c.view()).unwrap();
+            assert_eq!((report.worst, report.mismatches), ((0, 1, cols - 1), 2));
+            assert_eq!(report.expected, f64::from(element(1, cols - 1)));
+        }
     }
 
     #[test]
