@@ -45,8 +45,8 @@ const SLICED_ROW: usize = 4096;
 /// the time of reading B.
 const MIN_SKINNY_STEPS: usize = 128;
 const SKINNY_STEPS_PER_ROW: usize = 16;
-/// Chunks per thread of such a product, macro tiles of all slices, from which columns are not split
-/// further; and into how many they are split otherwise.
+/// Chunks per thread of such a product, macro tiles of all slices, that are enough; and the number
+/// on many threads, where slices alone are fewer.
 const ENOUGH_CHUNKS: usize = 4;
 const SLICED_CHUNKS: usize = 8;
 /// Least multiply-adds of such a slice, and of such a chunk.
@@ -250,7 +250,7 @@ impl Accumulation {
         // Rounded up to whole KC steps, fewer slices may cover k; none may be empty.
         let slices = if slices > 1 { k.div_ceil(slice_len(k, slices, kc)) } else { 1 };
         // Unpacked for speed alone. Elements that packing would group take longer unpacked.
-        let is_empty = alpha == T::Acc::ZERO;
+        let is_empty = alpha == T::Acc::ZERO || k == 0;
         let readable = kernel.k_pack == 1 && a_readable && b_readable && !(always_unpacked || prepacked || is_empty);
         let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
         let cached = readable
@@ -289,9 +289,11 @@ impl BlockingPlan {
         // Columns of macro tiles of a slice. Few rows have several chunks for each thread; other
         // slices are longer.
         let parts_of_slice = match () {
-            _ if skinny && (2..ENOUGH_CHUNKS * justified).contains(&slices) && justified > 1 => {
-                let chunks = (SLICED_CHUNKS * justified).min(work(problem.sizes) / MIN_SKINNY_WORK).max(justified);
-                chunks.div_ceil(slices)
+            _ if skinny && slices > 1 && justified > 1 => {
+                // Two threads gain nothing from more chunks.
+                let lacks_chunks = justified > 2 && slices < ENOUGH_CHUNKS * justified;
+                let each = if lacks_chunks { SLICED_CHUNKS } else { ENOUGH_CHUNKS };
+                (each * justified).min(work(problem.sizes) / MIN_SKINNY_WORK).max(justified).div_ceil(slices)
             }
             _ if slices >= justified => 1,
             _ => justified,

@@ -13,7 +13,8 @@
 //! - `small`: small products, straight to the micro-kernels;
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
-//! - `thread_pool`: `parallel_phases`, its workers; `hand_off`: the slot of a worker;
+//! - `thread_pool`: `parallel_phases`; `job`: phases of chunks; `workers`: their threads;
+//!   `hand_off`: the slot of a worker;
 //! - `epilogue`: bias and activation;
 //! - `probe`: whether the CPU runs at full speed.
 //!

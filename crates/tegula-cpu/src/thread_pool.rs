@@ -114,7 +114,9 @@ struct Published<'a, 'b> {
 impl<'a, 'b> Published<'a, 'b> {
     fn new(job: &'a Job<'b>, active: Active) -> Self {
         let published = Published { job, _active: active };
-        job.recruits.publish(job.address());
+        // SAFETY: all callers publish a `Job`, as `Job::help_at` expects. This one is borrowed
+        // until it is withdrawn, when `published` is dropped.
+        unsafe { job.recruits.publish(job.address()) };
         published
     }
 }

@@ -27,8 +27,8 @@ pub const MAX_WORKERS: usize = 255;
 /// Runs the job at an address as the worker of a number.
 ///
 /// # Safety
-/// The address is that of a published job, which its caller keeps until the worker has released its
-/// slot. All callers publish jobs of the same type.
+/// The address is that of a published job of the type that this function expects, which its caller
+/// keeps until the worker has released its slot.
 pub type Help = unsafe fn(*mut (), usize);
 
 /// The workers that a caller has reserved for a job.
@@ -67,7 +67,11 @@ impl Recruits {
     }
 
     /// Publishes a job to them, and wakes some of those that are parked.
-    pub fn publish(&self, job: *mut ()) {
+    ///
+    /// # Safety
+    /// The job is of the type that the `help` of every [`reserve`](Self::reserve) expects, and
+    /// lives until [`withdraw`](Self::withdraw) of it has returned.
+    pub unsafe fn publish(&self, job: *mut ()) {
         for (i, slot) in self.slots().enumerate() {
             slot.publish(job, i + 1);
         }
@@ -146,8 +150,8 @@ fn run(slot: &HandOff, help: Help) {
     loop {
         let address = wait_for_job(slot);
         if let Some(number) = slot.take(address) {
-            // SAFETY: the caller has published this address, and `Recruits::withdraw` waits for
-            // workers that have taken it.
+            // SAFETY: the promise of `Recruits::publish`: the job is of the type of `help`, and
+            // lives until this worker has released its slot, for which `withdraw` waits.
             unsafe { help(address, number) };
             slot.release();
         }
