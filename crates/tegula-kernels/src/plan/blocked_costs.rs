@@ -1,13 +1,14 @@
-//! Fitted costs of the blocked kernels on FMA units and of `dmma`.
+//! Fitted costs of the blocked kernels. Tiles of f32 and f64 have costs of their own; the other
+//! costs are shared with `mma.sync` and limbs, to which they were not fitted.
 
 use super::fitted::fitted;
 
 fitted! {
     /// Costs of the blocked kernels, fitted by `benchmarks/cost/fit_plan.py`.
     BlockedCosts {
-        /// For each register tile of 4-byte types: the fraction of the instruction rate at full
-        /// occupancy, and with one block per SM; the multiplier of the copy time; and the fixed
-        /// microseconds of each wave.
+        /// For each register tile of 4-byte types, in the order of `REGISTER`: the fraction of the
+        /// instruction rate at full occupancy, and with one block per SM; the multiplier of the
+        /// copy time; and the fixed microseconds of each wave.
         register: [[f64; 4]; 14] = [
             [0.774, 0.732, 1.01, 5.98],
             [0.881, 0.856, 0.856, 12.8],
@@ -24,7 +25,7 @@ fitted! {
             [0.792, 0.732, 0.651, 2.29],
             [0.669, 0.483, 0.161, 0.587],
         ],
-        /// The same for each f64 tile on Tensor Cores.
+        /// The same for each f64 tile on Tensor Cores, in the order of `DMMA`.
         dmma: [[f64; 4]; 10] = [
             [0.949, 1.03, 1.81, 6.22],
             [0.916, 0.963, 0.321, 6.53],
@@ -64,7 +65,8 @@ fitted! {
         partial_sums: f64 = 3.32e6,
         /// Microseconds of each further round of loads of the reduction.
         reduction_round: f64 = 0.222,
-        /// Microseconds of each contributor to a tile in the stream-K fix-up.
+        /// Microseconds of each contributor to a tile in the stream-K fix-up. Some times are of a
+        /// fix-up that added contributors one after the other.
         contributor: f64 = 0.107,
         /// Bytes per microsecond of packing, read and written.
         pack: f64 = 2.51e6,

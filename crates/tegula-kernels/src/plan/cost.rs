@@ -6,9 +6,9 @@
 //! sides of a right triangle. Copies are counted per access, of 16 bytes or of a single element.
 //! Memory bandwidth is a lower bound.
 //!
-//! The constants in [`BlockedCosts`] are fitted to measurements of random shapes on an H200. Those
-//! here, and of tiles of reduced accuracy, are from single measurements (`benchmarks/NOTES.md`). On
-//! other GPUs only the ranking counts.
+//! The constants in [`BlockedCosts`] are fitted to f32 and f64 on an H200. Those here, and of tiles
+//! of reduced accuracy, are from single measurements (`benchmarks/NOTES.md`). On other GPUs only
+//! the ranking counts.
 
 use tegula_core::element::Type;
 use tegula_ir::Order2d;

@@ -50,6 +50,7 @@ impl Costs {
         match recipe.kernel {
             GemmKernel::Hopper(kernel) => Some(hopper_time::time(problem, &recipe.map(|_| kernel), &self.hopper, gpu)),
             GemmKernel::Blocked(kernel) => time_with(problem, &recipe.map(|_| kernel), (&self.blocked, &self.mma), gpu),
+            // Wider types have measured times in `skinny.rs`.
             GemmKernel::Vector(_) if problem.ty.size() > 2 => None,
             GemmKernel::Vector(kernel) => Some(vector_time(problem, &recipe.map(|_| kernel), &self.vector, gpu)),
             GemmKernel::Plain(_) => None,
