@@ -401,7 +401,7 @@ impl<'a> Problem<'a> {
             Type::I32 => WrappingReference::WIDTH,
             _ => F64Reference::WIDTH,
         };
-        let width = cols.div_ceil(panel).div_ceil(MAX_PANELS).max(1) * panel;
+        let width = cols.div_ceil(panel).div_ceil(MAX_PANELS).clamp(1, MAX_COLS / panel) * panel;
         let panels = cols.div_ceil(width);
         // Few panels have more blocks of rows, so that each thread has a tile, if rows suffice.
         let blocks = threads::count().div_ceil(panels.max(1));
@@ -437,10 +437,16 @@ impl<'a> Problem<'a> {
             return Ok(Vec::new());
         }
         let what = || format!("the reference for a {shape} matrix");
-        let mut all = host::try_vec(&[shape.batches, blocks, panels, outputs], what)?;
-        all.resize(shape.batches * blocks * panels * outputs, blank);
-        for (batch, all) in all.chunks_mut(blocks * panels * outputs).enumerate() {
+        let of_batch = blocks.saturating_mul(panels).saturating_mul(outputs);
+        let mut all = Vec::new();
+        for batch in 0..shape.batches {
+            // First, since a copy that does not fit in memory fails at once.
             let a = self.operands_of_a::<P>(batch)?;
+            if batch == 0 {
+                all = host::try_vec(&[shape.batches, blocks, panels, outputs], what)?;
+                all.resize(shape.batches * of_batch, blank);
+            }
+            let all = &mut all[batch * of_batch..][..of_batch];
             threads::for_chunks(all, outputs, |tile, outputs: &mut [R]| {
                 let (first_row, first_col) = (height * (tile / panels), tile % panels * width);
                 let rows = first_row..shape.rows.min(first_row + height);
@@ -528,8 +534,9 @@ const ROWS: usize = 128;
 const MIN_ROWS: usize = 16;
 /// Columns that are computed at once, at most.
 const MAX_WIDTH: usize = 32;
-/// Tiles of a row of C, at most. A wide C has wider tiles.
+/// Tiles of a row of C from which they are wider, and the columns of the widest.
 const MAX_PANELS: usize = 1024;
+const MAX_COLS: usize = 4096;
 
 /// Element of the reference: an unevaluated sum high + low, and its magnitude.
 ///
