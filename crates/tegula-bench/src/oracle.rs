@@ -437,16 +437,16 @@ impl<'a> Problem<'a> {
             return Ok(Vec::new());
         }
         let what = || format!("the reference for a {shape} matrix");
-        let of_batch = blocks.saturating_mul(panels).saturating_mul(outputs);
-        let mut all = Vec::new();
-        for batch in 0..shape.batches {
-            // First, since a copy that does not fit in memory fails at once.
+        let (copy, extents) = ([shape.rows, self.depth()], [shape.batches, blocks, panels, outputs]);
+        if host::bytes::<P::Operand>(&copy) > host::bytes::<R>(&extents) {
+            // If the larger one does not fit in memory, nothing is computed and nothing allocated.
+            drop(host::try_vec::<P::Operand>(&copy, what)?);
+        }
+        let mut all = host::try_vec(&extents, what)?;
+        let of_batch = blocks * panels * outputs;
+        all.resize(shape.batches * of_batch, blank);
+        for (batch, all) in all.chunks_mut(of_batch).enumerate() {
             let a = self.operands_of_a::<P>(batch)?;
-            if batch == 0 {
-                all = host::try_vec(&[shape.batches, blocks, panels, outputs], what)?;
-                all.resize(shape.batches * of_batch, blank);
-            }
-            let all = &mut all[batch * of_batch..][..of_batch];
             threads::for_chunks(all, outputs, |tile, outputs: &mut [R]| {
                 let (first_row, first_col) = (height * (tile / panels), tile % panels * width);
                 let rows = first_row..shape.rows.min(first_row + height);
