@@ -19,11 +19,11 @@ TFLOP/s and more are left out: clocks had not settled, and one finalist in four 
 The H100 has no newer ones. Left out are also multicast clusters below 20 µs, which have since become
 faster by half a microsecond, tiles whose epilogue has changed since, and recipes slower than 1.6
 times the best of their family (1.35 times for older products). Some times of few rows are of `tegula
-bench`. f32 and f64 are of an H200: random shapes in order nn (`--random 200`, two seeds; some f64 with
-split-K and packing were corrected for changes of these kernels), and 75 products in nn and nt, most of
-few rows. `blocked` has 120 constants and takes hours; those in use come from the same search with 3
-times the weight on the 75 products, and 5 times on `shapes.txt`, and were checked on a held-out
-quarter. `memory` was fitted once and is held.
+bench`. f32 and f64 are of an H200: random shapes in order nn (`--random 200`, two seeds; some f64
+with split-K and packing were corrected for changes of these kernels), and 75 products in nn and nt,
+most of few rows. `blocked` has 120 constants and takes hours; those in use come from the same
+search with 3 times the weight on the 75 products, and 5 times on `shapes.txt`, and were checked on
+a held-out quarter. `memory` was fitted once and is held.
 """
 import gzip
 import json

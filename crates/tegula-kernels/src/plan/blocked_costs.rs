@@ -52,8 +52,8 @@ fitted! {
         dmma_copy: [f64; 2] = [0.985, 0.0743],
         /// Nanoseconds per SM of a warp's copy of an element that is transposed.
         transposed_copy: f64 = 0.723,
-        /// The multiplier of the step time with element copies, for kernels whose copies were not
-        /// measured.
+        /// The multiplier of the step time with element copies, for kernels without measured
+        /// copies.
         element_copies: f64 = 1.15,
         /// Nanoseconds per SM of a thread's store, of an element and of 16 bytes.
         store: [f64; 2] = [0.128, 0.0907],
