@@ -145,7 +145,7 @@ pub fn measure<T: Element>(
     let mut c = Matrix::from_view(before.view())?;
     let report = multiply(&mut c)?;
     let rows = SampledRows::new(c.shape(), case.k, settings.seed);
-    let r = rows.r(inputs, c.view())?;
+    let r = on_all_processors(|| rows.r(inputs, c.view()))?;
     let waits_for_spin_down = !peers.is_empty() && case.epilogue.is_none();
     let mut ours = HostTimer::new(|| multiply(&mut c).map(drop), settings, &discarded, waits_for_spin_down);
 
@@ -165,14 +165,17 @@ pub fn measure<T: Element>(
     let mut prepared = obedient;
     let mut candidates: Vec<_> =
         prepared.iter_mut().map(|product| HostTimer::new(|| product.run(), settings, &discarded, true)).collect();
-    let search = search_peers(&mut ours, &mut candidates, rank_interleaved, 1, |_| false, settings.seconds)?;
+    // Long slots only where there is time for them.
+    let seconds = settings.seconds;
+    let search = search_peers(&mut ours, &mut candidates, rank_interleaved, 1, |_| false, seconds, seconds)?;
     drop(candidates);
     let peer = match (search.fastest(), search.call_times().1) {
         (Some(fastest), Some(time)) => {
             // Check one call on the initial C, as for Tegula.
             prepared[fastest].set_c(&before);
             prepared[fastest].run()?;
-            let measurement = Measurement { time, r: rows.r(inputs, prepared[fastest].c()?.view())? };
+            let result = prepared[fastest].c()?;
+            let measurement = Measurement { time, r: on_all_processors(|| rows.r(inputs, result.view()))? };
             let others = search.ranking[1..].iter().map(|&(which, call)| (prepared[which].name().into(), call));
             Some(PeerMeasurement {
                 name: prepared[fastest].name().into(),
@@ -185,6 +188,19 @@ pub fn measure<T: Element>(
     };
     let report = search.report(report.kernel.into(), r, peer, rows.count(), 1);
     Ok(BenchReport { discarded: discarded.get(), threads: Some(threads::count()), excluded, ..report })
+}
+
+/// Computes a reference on all processors, however many threads are measured.
+fn on_all_processors<R: Send>(reference: impl FnOnce() -> R + Send) -> R {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if processors <= threads::count() {
+        return reference();
+    }
+    match rayon::ThreadPoolBuilder::new().num_threads(processors).build() {
+        Ok(pool) => pool.install(reference),
+        // The system refuses more threads.
+        Err(_) => reference(),
+    }
 }
 
 /// The processors that a call keeps busy, over at least [`CHECK_TIME`]. Zero where it is unknown.

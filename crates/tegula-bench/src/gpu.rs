@@ -62,7 +62,8 @@ pub fn measure<T: Element>(gpu: &Gpu, inputs: &Inputs<T>, settings: &Settings, p
             _ => (0..candidates.len()).map(timer).collect(),
         };
         let power_limited = |call| may_be_power_limited(T::TYPE, case.flops(), call);
-        let search = search_peers(&mut ours, &mut timers, rank_candidates, sets, power_limited, settings.seconds)?;
+        let search =
+            search_peers(&mut ours, &mut timers, rank_candidates, sets, power_limited, settings.seconds, f64::MAX)?;
         let peer = match (search.fastest(), search.call_times().1) {
             (Some(fastest), Some(time)) => Some(PeerMeasurement {
                 name: if let PeerKind::Default = peer.0 { DEFAULT_PLAN.into() } else { candidates.name(fastest) },

@@ -374,10 +374,11 @@ fn search_peers<P: Timed>(
     sets: usize,
     power_limited: impl Fn(f64) -> bool,
     seconds: f64,
+    max_slot: f64,
 ) -> Result<PeerSearch> {
     let call = estimate_call_time(ours)?;
     let power_limited = power_limited(call);
-    let sampling = SamplingPlan::new(call, sets, power_limited);
+    let sampling = SamplingPlan::new(call, sets, power_limited).with_slots_of(call, max_slot);
     let ranking = rank(candidates, sampling);
     if ranking.is_empty() && power_limited {
         settle(ours, call, sampling);
@@ -452,7 +453,8 @@ mod tests {
         let seconds = |power_limited: bool| {
             let mut ours = Millisecond(0.0);
             let mut none = [] as [Millisecond; 0];
-            let search = search_peers(&mut ours, &mut none, rank_candidates, 1, |_| power_limited, 0.0).unwrap();
+            let search =
+                search_peers(&mut ours, &mut none, rank_candidates, 1, |_| power_limited, 0.0, f64::MAX).unwrap();
             let counted: usize = search.times.ours.iter().map(Vec::len).sum();
             (ours.0, 1e-3 * counted as f64)
         };

@@ -106,6 +106,22 @@ impl SamplingPlan {
         SamplingPlan { calls_per_sample, samples_per_slot, warm_up_samples, long_slots: true }
     }
 
+    /// The plan with slots of at most `seconds` where calls of `call` seconds are long, but of one
+    /// counted sample at least.
+    ///
+    /// For devices whose clocks a slot of a different load does not change.
+    pub fn with_slots_of(self, call: f64, seconds: f64) -> SamplingPlan {
+        let (slot, warm_up) = LONG_SLOT_SECONDS;
+        if !self.long_slots || seconds >= slot {
+            return self;
+        }
+        let sample = call.max(1e-9) * self.calls_per_sample as f64;
+        let count = |seconds: f64| (seconds / sample) as usize;
+        let warm_up_samples = count(warm_up / slot * seconds).saturating_sub(1);
+        let samples_per_slot = count(seconds).saturating_sub(1).max(warm_up_samples + 1);
+        SamplingPlan { warm_up_samples, samples_per_slot, ..self }
+    }
+
     /// Plans slots of one or two samples, for many candidates to be ranked within a second.
     pub fn brief(call: f64, sets: usize) -> SamplingPlan {
         let SamplingPlan { calls_per_sample, .. } = SamplingPlan::new(call, sets, false);
@@ -475,6 +491,20 @@ mod tests {
             assert!(plan.samples_per_slot >= plan.warm_up_samples + 2, "{call}: {plan:?}");
         }
         assert!(!SamplingPlan::new(1e-3, 1, false).long_slots);
+    }
+
+    #[test]
+    fn long_slots_are_shortened_to_one_sample_at_least() {
+        for (call, seconds, counted) in [(5e-3, 0.06, 9), (0.012, 0.06, 4), (0.012, 0.0, 1), (3.0, 0.06, 1)] {
+            let plan = SamplingPlan::new(call, 1, false).with_slots_of(call, seconds);
+            let whole = (plan.samples_per_slot + 1) as f64 * call;
+            assert!(whole <= seconds + 1e-9 || plan.samples_per_slot == 1, "{call}: {plan:?}");
+            assert_eq!(plan.samples_per_slot - plan.warm_up_samples, counted, "{call}: {plan:?}");
+        }
+        for (call, seconds) in [(1e-3, 0.0), (8e-3, 0.2), (8e-3, f64::MAX)] {
+            let plan = SamplingPlan::new(call, 1, false);
+            assert_eq!(plan.with_slots_of(call, seconds), plan);
+        }
     }
 
     #[test]
