@@ -69,8 +69,8 @@ Examples:
 
 Environment: CUDA_CACHE_PATH is the driver's cache of assembled kernels. TEGULA_CACHE_DIR is the \
 tuning cache, in place of $XDG_CACHE_HOME/tegula or ~/.cache/tegula. \
-TEGULA_CPU=portable|avx2|avx512|vnni|amx limits the CPU to an instruction set. TEGULA_LOG is a log \
-filter in place of --verbose. NO_COLOR turns colors off.
+TEGULA_CPU=portable|avx2|avx512|vnni|avx512bf16|amx limits the CPU to an instruction set. \
+TEGULA_LOG is a log filter in place of --verbose. NO_COLOR turns colors off.
 
 Exit codes: 0 success; 1 failure; 2 usage: an unknown option or an invalid value.";
 

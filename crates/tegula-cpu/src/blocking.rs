@@ -141,12 +141,12 @@ pub struct Accumulation {
 /// threads, and rows of B in the L1 cache at any stride.
 pub const SMALL_EXTENT: usize = 64;
 
-/// Whether every small product, if the columns of B are contiguous, is [unblocked](Accumulation).
-/// The micro-kernel alone decides, as [`Accumulation::new`] would.
+/// Whether a small product, if the columns of B are contiguous, is [unblocked](Accumulation).
+/// The micro-kernel and the sizes decide, as in [`Accumulation::new`].
 #[inline]
-pub fn is_small_unpacked<T: CpuElement>(kernel: &MicroKernel<T>) -> bool {
+pub fn is_small_unpacked<T: CpuElement>(kernel: &MicroKernel<T>, sizes @ [m, ..]: [usize; 3]) -> bool {
     let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
-    in_place && kernel.select_unpacked.is_some() && kernel.small_work > SMALL_EXTENT.pow(3)
+    in_place && kernel.select_unpacked.is_some() && work(sizes) < kernel.unpacked_work(m)
 }
 
 /// Steps of k in each of `slices` slices, a multiple of KC; the last slice may have fewer.
@@ -218,7 +218,7 @@ impl Accumulation {
         let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_BYTES;
         let within = |stride: usize| b[1].unsigned_abs().saturating_mul(size_of::<T>()) <= stride;
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
-        let small = work(problem.sizes) < kernel.small_work && (!conflicts(b[1]) || k <= 64);
+        let small = work(problem.sizes) < kernel.unpacked_work(m) && (!conflicts(b[1]) || k <= 64);
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
         let narrow = n <= kernel.vector_len / 2 || m == 1;
         // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
@@ -231,6 +231,8 @@ impl Accumulation {
         let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if fixed => kernel.kc,
+            // A compensation is computed for every step of KC.
+            _ if always_unpacked && skinny && kernel.compensation.is_some() => 4 * STREAMED_KC,
             _ if always_unpacked && skinny => STREAMED_KC,
             _ if !always_unpacked && !prepacked && kernel.padded_a && m <= SHORT_KC_ROWS => {
                 SHORT_KC_UNITS * kernel.k_unit * kernel.k_pack

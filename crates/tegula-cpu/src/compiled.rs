@@ -57,7 +57,7 @@ macro_rules! compiled {
         #[inline(never)]
         unsafe fn multiply_small(isa: Isa, product: &UnpackedProduct<$t>) -> bool {
             let kernel = <$t>::micro_kernel(isa);
-            let is_unpacked = is_small_unpacked(kernel);
+            let is_unpacked = is_small_unpacked(kernel, product.sizes);
             if is_unpacked {
                 // SAFETY: the caller's promise.
                 unsafe { product.run(kernel) };

@@ -51,17 +51,17 @@ macro_rules! cpu_element {
     };
 }
 
-cpu_element!(f64, f64, [], Avx2: x86::avx2_f64(), Avx512 Vnni Amx: x86::avx512_f64());
-cpu_element!(f32, f32, [], Avx2: x86::avx2_f32(), Avx512 Vnni Amx: x86::avx512_f32());
+cpu_element!(f64, f64, [], Avx2: x86::avx2_f64(), Avx512 Vnni Avx512Bf16 Amx: x86::avx512_f64());
+cpu_element!(f32, f32, [], Avx2: x86::avx2_f32(), Avx512 Vnni Avx512Bf16 Amx: x86::avx512_f32());
 cpu_element!(f16, f32, [
     fn pack_slice(from: &[f16], to: &mut [f32]) { from.convert_to_f32_slice(to); }
     fn narrow_slice(from: &[f32], to: &mut [f16]) { to.convert_from_f32_slice(from); }
-], Avx2: x86::avx2_f32(), Avx512 Vnni Amx: x86::avx512_f16());
+], Avx2: x86::avx2_f32(), Avx512 Vnni Avx512Bf16 Amx: x86::avx512_f16());
 cpu_element!(bf16, f32, [
     #[inline(always)]
     fn narrow_slice(from: &[f32], to: &mut [bf16]) { from.iter().zip(to).for_each(|(&from, to)| *to = round_to_bf16(from)); }
-], Avx2: x86::avx2_f32(), Avx512 Vnni: x86::avx512_bf16(), Amx: amx::of_bf16());
-cpu_element!(i32, i32, [], Avx2: x86::avx2_i32(), Avx512 Vnni: x86::avx512_i32(), Amx: amx::of_i32());
+], Avx2: x86::avx2_f32(), Avx512 Vnni: x86::avx512_bf16(), Avx512Bf16: x86::avx512bf16(), Amx: amx::of_bf16());
+cpu_element!(i32, i32, [], Avx2: x86::avx2_i32(), Avx512 Vnni Avx512Bf16: x86::avx512_i32(), Amx: amx::of_i32());
 
 impl CpuElement for i8 {
     const K_PACK: usize = 2;
@@ -75,7 +75,7 @@ impl CpuElement for i8 {
         let (low, high) = (|x: i32| i32::from(x as i16), |x: i32| x >> 16);
         sum.wrapping_add(low(a) * low(b) + high(a) * high(b))
     }
-    micro_kernels!(portable::micro_kernel(), Avx2: x86::avx2_i8(), Avx512: x86::avx512_bytes(), Vnni: x86::vnni_bytes(), Amx: amx::of_i8());
+    micro_kernels!(portable::micro_kernel(), Avx2: x86::avx2_i8(), Avx512: x86::avx512_bytes(), Vnni Avx512Bf16: x86::vnni_bytes(), Amx: amx::of_i8());
 }
 
 /// Rounds to nearest, ties to even, in a few operations that the compiler vectorizes.

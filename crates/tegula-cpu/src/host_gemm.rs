@@ -146,7 +146,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             ty if ty.is_float() && self.batch_invariant => 0,
             _ => 4,
         };
-        if self.isa == Isa::Amx && rows <= max_rows { Isa::Vnni } else { self.isa }
+        if self.isa == Isa::Amx && rows <= max_rows { Isa::Avx512Bf16 } else { self.isa }
     }
 
     /// The workspace of a product of matrices of these layouts.

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use tegula_core::element::Type;
 use tegula_core::error::{Error, Result};
 
-/// Environment variable that forces an instruction set: `portable`, `avx2`, `avx512`, `vnni` or
-/// `amx`.
+/// Environment variable that forces an instruction set: `portable`, `avx2`, `avx512`, `vnni`,
+/// `avx512bf16` or `amx`.
 const VARIABLE: &str = "TEGULA_CPU";
 
 /// An instruction set with micro-kernels, in order of speed.
@@ -22,13 +22,15 @@ pub enum Isa {
     Avx512,
     /// AVX-512 with VNNI: products of bytes, four to a lane.
     Vnni,
-    /// AVX-512 with VNNI and AMX: tiles of bf16 and of bytes.
+    /// AVX-512 with VNNI and BF16: products of bf16, two to a lane.
+    Avx512Bf16,
+    /// AVX-512 with VNNI, BF16 and AMX: tiles of bf16 and of bytes.
     Amx,
 }
 
 impl Isa {
     /// All instruction sets, the slowest first.
-    pub const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Vnni, Isa::Amx];
+    pub const ALL: [Isa; 6] = [Isa::Portable, Isa::Avx2, Isa::Avx512, Isa::Vnni, Isa::Avx512Bf16, Isa::Amx];
 
     /// The name, as in `TEGULA_CPU`.
     pub const fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Isa {
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
             Isa::Vnni => "vnni",
+            Isa::Avx512Bf16 => "avx512bf16",
             Isa::Amx => "amx",
         }
     }
@@ -49,7 +52,8 @@ impl Isa {
             Isa::Avx2 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma"]),
             Isa::Avx512 => cfg!(target_arch = "x86_64") && has(&["avx2", "fma", "avx512f", "avx512bw", "avx512vl"]),
             Isa::Vnni => Isa::Avx512.is_available() && has(&["avx512vnni"]),
-            Isa::Amx => Isa::Vnni.is_available() && has(&["amx"]),
+            Isa::Avx512Bf16 => Isa::Vnni.is_available() && has(&["avx512bf16"]),
+            Isa::Amx => Isa::Avx512Bf16.is_available() && has(&["amx"]),
         }
     }
 
@@ -111,6 +115,7 @@ pub fn features() -> Vec<(&'static str, bool)> {
         ("avx512bw", is_x86_feature_detected!("avx512bw")),
         ("avx512vl", is_x86_feature_detected!("avx512vl")),
         ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
+        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
         // Miri has none of these features, and cannot detect AMX.
         ("amx", !cfg!(miri) && super::amx_detect::is_available()),
     ];

@@ -5,8 +5,8 @@
 //! - `isa`, `amx_detect`: detection and choice of the instruction set;
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
-//! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `vnni` and
-//!   `amx`;
+//! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped` and
+//!   `amx`; `vectors`: what `x86` and `grouped` share; `vnni`: packing of bytes;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once; `unpacked`: the loops without packing;
@@ -23,8 +23,9 @@
 //! Each step starts from 0 (for bytes with VNNI, from a compensation for their packing), and its
 //! sum is added to the sum of the steps before. alpha and beta scale the whole.
 //!
-//! AMX reads subnormal bf16 numbers as zeros, and writes zeros for subnormal bf16 results. Numbers
-//! from 2⁻¹²⁶ on are normal.
+//! AMX and the bf16 instructions of AVX-512 read subnormal bf16 numbers as zeros. Their subnormal
+//! sums are zeros, and AMX also writes zeros for subnormal bf16 results. Numbers from 2⁻¹²⁶ on are
+//! normal.
 //!
 //! So the error is within the bound of `tegula_bench::oracle`. 16-bit results are rounded once. No
 //! result depends on the number of threads.
@@ -40,6 +41,8 @@ mod compiled;
 mod elements;
 mod epilogue;
 mod grid;
+#[cfg(target_arch = "x86_64")]
+mod grouped;
 mod hand_off;
 #[cfg(all(test, tegula_loom))]
 mod hand_off_model;
@@ -59,6 +62,8 @@ mod small;
 mod sync;
 mod thread_pool;
 mod unpacked;
+#[cfg(target_arch = "x86_64")]
+mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 mod workers;

@@ -436,7 +436,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                     if tile_cols.len() == nr { nr } else { tile_cols.len().next_multiple_of(vector_len) } as isize;
                 let compensation = compensation.as_ref().map_or(null(), |rows| rows.as_ptr());
                 let b = panel(&tile_cols);
-                let operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, compensation, overlap };
+                let operands =
+                    MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, b_ahead: 0, compensation, overlap };
                 let sizes = [tile_rows.len(), tile_cols.len()];
                 let (micro_kernel, to) = (select_packed(sizes), c.at(tile_rows.start, tile_cols.start));
                 // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,

@@ -12,6 +12,8 @@ pub const VECTORS: usize = 8;
 /// Most rows of a micro-tile whose accumulators start from a compensation.
 pub const COMPENSATED_ROWS: usize = 8;
 
+/// Multiply-adds below which products of most micro-kernels are not packed.
+const SMALL_WORK: usize = 1 << 21;
 /// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
 const MIN_TILE_ROWS: usize = 6;
 
@@ -29,6 +31,9 @@ pub struct MicroOperands<S> {
     pub b: *const S,
     /// Stride of B along k, as of A.
     pub b_k_stride: isize,
+    /// Bytes from unpacked rows of B to what a micro-kernel prefetches meanwhile, possibly out of
+    /// bounds; 0 for nothing.
+    pub b_ahead: usize,
     /// The compensation of each row, where [`MicroKernel::compensation`] is set; else unused.
     pub compensation: *const S,
     /// Packing and prefetching that an AMX micro-kernel does meanwhile.
@@ -150,7 +155,8 @@ pub struct MicroKernel<T: CpuElement> {
     pub k_pack: usize,
     /// The packed values of a row of A or a column of B are a multiple of this.
     pub k_unit: usize,
-    /// Multiply-adds below which a product with suitable strides is not packed.
+    /// Multiply-adds below which a product with suitable strides is not packed; for few rows, see
+    /// [`unpacked_work`](Self::unpacked_work).
     pub small_work: usize,
     /// Rows up to which reading B once, unpacked, is faster than packing it.
     pub skinny_rows: usize,
@@ -199,7 +205,7 @@ impl<T: CpuElement> MicroKernel<T> {
             kc: kc * T::K_PACK,
             k_pack: T::K_PACK,
             k_unit: 1,
-            small_work: 1 << 21,
+            small_work: SMALL_WORK,
             skinny_rows: if same { 64 } else { 32 },
             direct_a: same,
             select_unpacked: if same { Some(select_packed) } else { None },
@@ -211,6 +217,12 @@ impl<T: CpuElement> MicroKernel<T> {
             teardown: || (),
             select_packed,
         }
+    }
+
+    /// Multiply-adds below which a product of `rows` rows with suitable strides is not packed.
+    #[inline]
+    pub fn unpacked_work(&self, rows: usize) -> usize {
+        if rows <= self.skinny_rows { SMALL_WORK } else { self.small_work }
     }
 
     /// The vectors of the widest micro-tile of unpacked operands that is still high enough for

@@ -10,8 +10,47 @@
 
 use std::ops::Range;
 
+use half::bf16;
+
 use super::micro_kernel::CpuElement;
 use super::pack_source::PackSource;
+
+/// What a packed value is made of. Each element type packs as [`CpuElement`] says.
+pub trait Packing<T: CpuElement> {
+    /// Adjacent k in one packed value: 1 or 2.
+    const K_PACK: usize;
+    /// Packs an element, and for a `K_PACK` of 2 the one at the next k.
+    fn pack(element: T, next: T) -> T::Acc;
+    /// Packs neighbors along k, `K_PACK` to a value.
+    fn pack_slice(from: &[T], to: &mut [T::Acc]);
+}
+
+impl<T: CpuElement> Packing<T> for T {
+    const K_PACK: usize = T::K_PACK;
+    #[inline(always)]
+    fn pack(element: T, next: T) -> T::Acc {
+        CpuElement::pack(element, next)
+    }
+    #[inline(always)]
+    fn pack_slice(from: &[T], to: &mut [T::Acc]) {
+        <T as CpuElement>::pack_slice(from, to);
+    }
+}
+
+/// Pairs of bf16, in the bits of an accumulator.
+pub struct Pairs;
+
+impl Packing<bf16> for Pairs {
+    const K_PACK: usize = 2;
+    #[inline(always)]
+    fn pack(element: bf16, next: bf16) -> f32 {
+        f32::from_bits(u32::from(next.to_bits()) << 16 | u32::from(element.to_bits()))
+    }
+    #[inline(always)]
+    fn pack_slice(from: &[bf16], to: &mut [f32]) {
+        from.chunks_exact(2).zip(to).for_each(|(from, to)| *to = Self::pack(from[0], from[1]));
+    }
+}
 
 /// Packs `lanes` of an operand for a range of k, lane-major: lanes are `stride` values apart.
 ///
@@ -20,7 +59,7 @@ use super::pack_source::PackSource;
 /// # Safety
 /// The lanes and k are in the matrix. `to` holds all lanes at this stride, and is not aliased.
 #[inline(always)]
-pub unsafe fn pack_lane_major<T: CpuElement>(
+pub unsafe fn pack_lane_major<T: CpuElement, P: Packing<T>>(
     from: PackSource<T>,
     lanes: Range<usize>,
     k: Range<usize>,
@@ -28,22 +67,22 @@ pub unsafe fn pack_lane_major<T: CpuElement>(
     to: *mut T::Acc,
 ) {
     from.assert_contains(&lanes, &k);
-    let whole_groups = k.len() / T::K_PACK;
+    let whole_groups = k.len() / P::K_PACK;
     for (i, lane) in lanes.enumerate() {
         let to = to.wrapping_add(i * stride);
         // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds all lanes.
         unsafe {
             if from.strides()[1] == 1 {
-                let row = std::slice::from_raw_parts(from.at(lane, k.start), whole_groups * T::K_PACK);
-                T::pack_slice(row, std::slice::from_raw_parts_mut(to, whole_groups));
+                let row = std::slice::from_raw_parts(from.at(lane, k.start), whole_groups * P::K_PACK);
+                P::pack_slice(row, std::slice::from_raw_parts_mut(to, whole_groups));
             } else {
                 for group in 0..whole_groups {
-                    let read = |d| from.at(lane, k.start + group * T::K_PACK + d).read();
-                    to.add(group).write(read(0).pack(read(T::K_PACK - 1)));
+                    let read = |d| from.at(lane, k.start + group * P::K_PACK + d).read();
+                    to.add(group).write(P::pack(read(0), read(P::K_PACK - 1)));
                 }
             }
-            if !k.len().is_multiple_of(T::K_PACK) {
-                to.add(whole_groups).write(from.at(lane, k.end - 1).read().pack(T::ZERO));
+            if !k.len().is_multiple_of(P::K_PACK) {
+                to.add(whole_groups).write(P::pack(from.at(lane, k.end - 1).read(), T::ZERO));
             }
         }
     }
@@ -56,7 +95,7 @@ pub unsafe fn pack_lane_major<T: CpuElement>(
 /// # Safety
 /// The lanes and k are in the matrix. `to` holds all k groups at this stride, and is not aliased.
 #[inline(always)]
-pub unsafe fn pack<T: CpuElement>(
+pub unsafe fn pack<T: CpuElement, P: Packing<T>>(
     from: PackSource<T>,
     lanes: Range<usize>,
     k: Range<usize>,
@@ -68,13 +107,13 @@ pub unsafe fn pack<T: CpuElement>(
     // SAFETY: the caller's promise.
     unsafe {
         match lanes.len() {
-            _ if lane_stride == 1 => pack_from_lane_contiguous(from, lanes, k, stride, to),
-            4 if k_stride == 1 => pack_from_k_contiguous::<T, 4>(from, lanes.start, k, stride, to),
-            8 if k_stride == 1 => pack_from_k_contiguous::<T, 8>(from, lanes.start, k, stride, to),
-            16 if k_stride == 1 => pack_from_k_contiguous::<T, 16>(from, lanes.start, k, stride, to),
-            24 if k_stride == 1 => pack_from_k_contiguous::<T, 24>(from, lanes.start, k, stride, to),
-            48 if k_stride == 1 => pack_from_k_contiguous::<T, 48>(from, lanes.start, k, stride, to),
-            _ => pack_any(from, lanes, k, stride, to),
+            _ if lane_stride == 1 => pack_from_lane_contiguous::<T, P>(from, lanes, k, stride, to),
+            4 if k_stride == 1 => pack_from_k_contiguous::<T, P, 4>(from, lanes.start, k, stride, to),
+            8 if k_stride == 1 => pack_from_k_contiguous::<T, P, 8>(from, lanes.start, k, stride, to),
+            16 if k_stride == 1 => pack_from_k_contiguous::<T, P, 16>(from, lanes.start, k, stride, to),
+            24 if k_stride == 1 => pack_from_k_contiguous::<T, P, 24>(from, lanes.start, k, stride, to),
+            48 if k_stride == 1 => pack_from_k_contiguous::<T, P, 48>(from, lanes.start, k, stride, to),
+            _ => pack_any::<T, P>(from, lanes, k, stride, to),
         }
     }
 }
@@ -83,20 +122,20 @@ pub unsafe fn pack<T: CpuElement>(
 ///
 /// # Safety
 /// As for [`pack`].
-unsafe fn pack_any<T: CpuElement>(
+unsafe fn pack_any<T: CpuElement, P: Packing<T>>(
     from: PackSource<T>,
     lanes: Range<usize>,
     k: Range<usize>,
     stride: usize,
     to: *mut T::Acc,
 ) {
-    for (group, first) in k.clone().step_by(T::K_PACK).enumerate() {
+    for (group, first) in k.clone().step_by(P::K_PACK).enumerate() {
         // SAFETY: the caller's promise.
         let read = |lane, k| unsafe { from.at(lane, k).read() };
-        let next = |lane| if T::K_PACK == 2 && first + 1 < k.end { read(lane, first + 1) } else { T::ZERO };
+        let next = |lane| if P::K_PACK == 2 && first + 1 < k.end { read(lane, first + 1) } else { T::ZERO };
         for (i, lane) in lanes.clone().enumerate() {
             // SAFETY: the caller's promise: `to` holds all k groups.
-            unsafe { to.add(group * stride + i).write(read(lane, first).pack(next(lane))) };
+            unsafe { to.add(group * stride + i).write(P::pack(read(lane, first), next(lane))) };
         }
     }
 }
@@ -106,25 +145,25 @@ unsafe fn pack_any<T: CpuElement>(
 /// # Safety
 /// As for [`pack`].
 #[inline(always)]
-unsafe fn pack_from_lane_contiguous<T: CpuElement>(
+unsafe fn pack_from_lane_contiguous<T: CpuElement, P: Packing<T>>(
     from: PackSource<T>,
     lanes: Range<usize>,
     k: Range<usize>,
     stride: usize,
     to: *mut T::Acc,
 ) {
-    for (group, first) in k.clone().step_by(T::K_PACK).enumerate() {
+    for (group, first) in k.clone().step_by(P::K_PACK).enumerate() {
         // SAFETY: the caller's promise: these elements are in the matrix; `to` holds all groups.
         let (row, to) = unsafe {
             let row = |k| std::slice::from_raw_parts(from.at(lanes.start, k), lanes.len());
             (row, std::slice::from_raw_parts_mut(to.add(group * stride), lanes.len()))
         };
-        if T::K_PACK == 1 {
-            T::pack_slice(row(first), to);
+        if P::K_PACK == 1 {
+            P::pack_slice(row(first), to);
         } else if first + 1 < k.end {
-            to.iter_mut().zip(row(first)).zip(row(first + 1)).for_each(|((to, x), next)| *to = x.pack(*next));
+            to.iter_mut().zip(row(first)).zip(row(first + 1)).for_each(|((to, x), next)| *to = P::pack(*x, *next));
         } else {
-            to.iter_mut().zip(row(first)).for_each(|(to, x)| *to = x.pack(T::ZERO));
+            to.iter_mut().zip(row(first)).for_each(|(to, x)| *to = P::pack(*x, T::ZERO));
         }
     }
 }
@@ -133,7 +172,7 @@ unsafe fn pack_from_lane_contiguous<T: CpuElement>(
 ///
 /// # Safety
 /// As for [`pack`].
-unsafe fn pack_from_k_contiguous<T: CpuElement, const LANES: usize>(
+unsafe fn pack_from_k_contiguous<T: CpuElement, P: Packing<T>, const LANES: usize>(
     from: PackSource<T>,
     lane: usize,
     k: Range<usize>,
@@ -143,10 +182,10 @@ unsafe fn pack_from_k_contiguous<T: CpuElement, const LANES: usize>(
     // SAFETY: the caller's promise: each lane is `k.len()` adjacent elements of the matrix.
     let row = |i| unsafe { std::slice::from_raw_parts(from.at(lane + i, k.start), k.len()) };
     let lanes: [&[T]; LANES] = std::array::from_fn(row);
-    for group in 0..k.len().div_ceil(T::K_PACK) {
-        let first = group * T::K_PACK;
-        let next = |lane: &[T]| if T::K_PACK == 2 && first + 1 < k.len() { lane[first + 1] } else { T::ZERO };
-        let values: [T::Acc; LANES] = std::array::from_fn(|i| lanes[i][first].pack(next(lanes[i])));
+    for group in 0..k.len().div_ceil(P::K_PACK) {
+        let first = group * P::K_PACK;
+        let next = |lane: &[T]| if P::K_PACK == 2 && first + 1 < k.len() { lane[first + 1] } else { T::ZERO };
+        let values: [T::Acc; LANES] = std::array::from_fn(|i| P::pack(lanes[i][first], next(lanes[i])));
         // SAFETY: the caller's promise: `to` holds all k groups.
         unsafe { to.add(group * stride).cast::<[T::Acc; LANES]>().write(values) };
     }

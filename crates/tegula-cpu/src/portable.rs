@@ -13,9 +13,14 @@ const ROWS: usize = 4;
 
 /// The portable micro-kernel of an element type.
 pub const fn micro_kernel<T: CpuElement>() -> MicroKernel<T> {
-    MicroKernel::of_vectors(LANES, [ROWS, 0, 0, 0, 0, 0, 0, 0], [ROWS, LANES], 256, [pack_lane_major, pack], |_| {
-        micro_kernel_4x8::<T>
-    })
+    MicroKernel::of_vectors(
+        LANES,
+        [ROWS, 0, 0, 0, 0, 0, 0, 0],
+        [ROWS, LANES],
+        256,
+        [pack_lane_major::<T, T>, pack::<T, T>],
+        |_| micro_kernel_4x8::<T>,
+    )
 }
 
 /// # Safety

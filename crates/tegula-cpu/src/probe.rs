@@ -43,7 +43,7 @@ fn seconds() -> f64 {
     let a_row_stride = (STEPS * size_of::<f32>()) as isize;
     let (a, b, b_k_stride) = (a.as_ptr(), b.as_ptr(), nr as isize);
     let (compensation, overlap) = (null(), OverlappedPacking::NONE);
-    let operands = MicroOperands { a, a_row_stride, a_k_stride: 1, b, b_k_stride, compensation, overlap };
+    let operands = MicroOperands { a, a_row_stride, a_k_stride: 1, b, b_k_stride, b_ahead: 0, compensation, overlap };
     let start = Instant::now();
     for _ in 0..REPEATS {
         // SAFETY: the CPU has the instruction set, and the panels and the micro-tile are full.

@@ -74,7 +74,8 @@ impl<T: CpuElement> UnpackedProduct<T> {
         let (a, a_row_stride) = (self.a.cast(), a_row.wrapping_mul(size_of::<T>() as isize));
         let (compensation, overlap) = (null(), OverlappedPacking::NONE);
         let b = self.b.cast();
-        let mut operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, compensation, overlap };
+        let b_ahead = 0;
+        let mut operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, b_ahead, compensation, overlap };
         let mut widest = vectors_of(n).min(VECTORS);
         if n <= widest * vector_len && m <= max_rows[widest - 1] {
             // SAFETY: the caller's promise; C is one micro-tile.
@@ -86,6 +87,8 @@ impl<T: CpuElement> UnpackedProduct<T> {
             let cols = widths.next(n - col);
             let (mut heights, mut row) = (EvenChunks::new(m, max_rows[vectors_of(cols) - 1], 1), 0);
             operands.b = self.b.wrapping_add(col).cast();
+            // The next columns, once for all rows.
+            operands.b_ahead = 2 * cols * size_of::<T>();
             while row < m {
                 let rows = heights.next(m - row);
                 let below = (row as isize).wrapping_mul(a_row_stride);
@@ -94,6 +97,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
                 // SAFETY: the caller's promise; the micro-tile is in C.
                 unsafe { select([rows, cols])([rows, cols, k], alpha, &operands, beta, c, self.c_row_stride) };
                 row += rows;
+                operands.b_ahead = 0;
             }
             col += cols;
         }

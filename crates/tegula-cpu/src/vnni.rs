@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use super::micro_kernel::COMPENSATED_ROWS;
 use super::pack_source::PackSource;
+use super::vectors::prefetch_panels;
 
 /// Steps of k in one packed value.
 pub const K_PACK: usize = 4;
@@ -20,25 +21,43 @@ const LANES: usize = 16;
 /// The sign bit: flipping it converts a signed byte to unsigned, plus 128.
 const SIGN: u8 = 0x80;
 
+/// What the sum of a row of A is multiplied by to compensate for B plus 128.
+pub const COMPENSATION: i32 = -128;
+
 /// Computes the compensation: -128 times the sum of each row of A.
 ///
 /// # Safety
 /// As for [`super::micro_kernel::CompensationFn`], for at most [`COMPENSATED_ROWS`] rows.
-#[target_feature(enable = "avx512f,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub unsafe fn compensation(a: *const i32, row: isize, rows: usize, k_groups: usize) -> [i32; COMPENSATED_ROWS] {
-    let times = _mm512_set1_epi8(SIGN as i8);
     let mut compensation = [0; COMPENSATED_ROWS];
     for (i, value) in compensation.iter_mut().enumerate().take(rows) {
-        let a = a.wrapping_byte_offset(i as isize * row);
-        let mut sum = _mm512_setzero_si512();
-        for group in (0..k_groups).step_by(LANES) {
-            let mask = u16::MAX >> (LANES - LANES.min(k_groups - group));
-            // SAFETY: the caller's promise; masked lanes are not read.
-            sum = _mm512_dpbusd_epi32(sum, times, unsafe { _mm512_maskz_loadu_epi32(mask, a.wrapping_add(group)) });
-        }
-        *value = _mm512_reduce_add_epi32(sum).wrapping_neg();
+        let a = a.wrapping_byte_offset(i as isize * row).cast();
+        // SAFETY: the caller's promise.
+        *value = unsafe { compensation_of_row(a, k_groups * K_PACK) };
     }
     compensation
+}
+
+/// The compensation of a row of `len` bytes.
+///
+/// # Safety
+/// They can be read.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+pub unsafe fn compensation_of_row(a: *const i8, len: usize) -> i32 {
+    const BYTES: usize = LANES * K_PACK;
+    let times = _mm512_set1_epi8(SIGN as i8);
+    // Two sums, since an addition takes several cycles.
+    let mut sums = [_mm512_setzero_si512(); 2];
+    for two in (0..len).step_by(2 * BYTES) {
+        for (sum, at) in sums.iter_mut().zip([two, two + BYTES]) {
+            let mask = u64::MAX.unbounded_shr(BYTES.saturating_sub(len.saturating_sub(at)) as u32);
+            // SAFETY: the caller's promise; masked lanes are not read.
+            *sum = _mm512_dpbusd_epi32(*sum, times, unsafe { _mm512_maskz_loadu_epi8(mask, a.wrapping_add(at)) });
+        }
+    }
+    _mm512_reduce_add_epi32(_mm512_add_epi32(sums[0], sums[1])).wrapping_neg()
 }
 
 /// Packs rows of A unconverted, `stride` values apart. Steps out of bounds are zeros, up to a whole
@@ -111,47 +130,82 @@ const fn rows_of_pairs() -> [u16; 32] {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     from.assert_contains(&lanes, &k);
-    for lane in lanes.clone().step_by(LANES) {
-        let vector = lane..lanes.end.min(lane + LANES);
+    // Whole vectors of elements where columns are adjacent.
+    let width = if from.strides()[0] == 1 { LANES * K_PACK } else { LANES };
+    for lane in lanes.clone().step_by(width) {
+        let vectors = lane..lanes.end.min(lane + width);
         let mut at = k.start;
         while at < k.end {
-            let (vector, to) = (vector.clone(), to.wrapping_add((at - k.start) / K_PACK * stride + lane - lanes.start));
+            let (vectors, to) =
+                (vectors.clone(), to.wrapping_add((at - k.start) / K_PACK * stride + lane - lanes.start));
             // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds whole
             // vectors of all steps.
             unsafe {
                 at += match from.strides() {
-                    [1, _] => pack_step(from, vector, at..k.end, to),
-                    [_, 1] => pack_four(from, vector, at..k.end, stride, to),
-                    _ => pack_any(from, vector, at..k.end.min(at + K_PACK), to),
+                    [1, _] => pack_rows(from, vectors, at..k.end, stride, to),
+                    [_, 1] => pack_four(from, vectors, at..k.end, stride, to),
+                    _ => pack_any(from, vectors, at..k.end.min(at + K_PACK), to),
                 };
             }
         }
     }
 }
 
-/// Packs a step of up to 16 adjacent columns, and returns its extent along k.
+/// Packs all steps of up to 64 adjacent columns, and returns their extent along k.
 ///
 /// # Safety
-/// These elements are in the matrix, at least one, and `to` holds a whole vector.
+/// These elements are in the matrix, at least one, and `to` holds whole vectors of all steps.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_step(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, to: *mut i32) -> usize {
-    // Group four columns of each row, then transpose each 4×4 block.
-    let columns = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    let order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    // SAFETY: the caller's promise; rows out of bounds repeat the last one.
-    unsafe {
-        let rows = load_four([0, 1, 2, 3].map(|d| from.at(lanes.start, (k.start + d).min(k.end - 1))), lanes.len());
-        let step = _mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, rows), order);
-        _mm512_storeu_si512(to.cast(), unsigned(step));
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) -> usize {
+    let mask = u64::MAX >> (LANES * K_PACK - lanes.len());
+    prefetch_panels(from, lanes.clone(), k.clone());
+    for at in k.clone().step_by(K_PACK) {
+        let to = to.wrapping_add((at - k.start) / K_PACK * stride);
+        // Rows out of bounds repeat the last one.
+        let row = |d: usize| from.at(lanes.start, (at + d).min(k.end - 1));
+        // SAFETY: the caller's promise; masked bytes are not read.
+        let rows = [0, 1, 2, 3].map(|d| unsafe { _mm512_maskz_loadu_epi8(mask, row(d)) });
+        for (i, step) in in_order(interleave(rows)).into_iter().enumerate().take(lanes.len().div_ceil(LANES)) {
+            // SAFETY: as above.
+            unsafe { _mm512_storeu_si512(to.wrapping_add(i * LANES).cast(), step) };
+        }
     }
-    K_PACK
+    k.len()
+}
+
+/// Four rows of bytes as unsigned fours. Vector `v` has the columns `4v` to `4v + 3` of each 16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub fn interleave([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] {
+    let [low, high] = [_mm512_unpacklo_epi8(first, second), _mm512_unpackhi_epi8(first, second)];
+    let [next_low, next_high] = [_mm512_unpacklo_epi8(third, fourth), _mm512_unpackhi_epi8(third, fourth)];
+    [
+        unsigned(_mm512_unpacklo_epi16(low, next_low)),
+        unsigned(_mm512_unpackhi_epi16(low, next_low)),
+        unsigned(_mm512_unpacklo_epi16(high, next_high)),
+        unsigned(_mm512_unpackhi_epi16(high, next_high)),
+    ]
+}
+
+/// The columns of [`interleave`] in order: a transposition of 4×4 quarters of vectors.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn in_order([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] {
+    let low = [_mm512_shuffle_i32x4::<0x44>(first, second), _mm512_shuffle_i32x4::<0x44>(third, fourth)];
+    let high = [_mm512_shuffle_i32x4::<0xEE>(first, second), _mm512_shuffle_i32x4::<0xEE>(third, fourth)];
+    [
+        _mm512_shuffle_i32x4::<0x88>(low[0], low[1]),
+        _mm512_shuffle_i32x4::<0xDD>(low[0], low[1]),
+        _mm512_shuffle_i32x4::<0x88>(high[0], high[1]),
+        _mm512_shuffle_i32x4::<0xDD>(high[0], high[1]),
+    ]
 }
 
 /// Packs up to four steps of up to 16 columns contiguous along k. Returns the extent of four steps.
 ///
 /// # Safety
-/// As for [`pack_step`], for each step.
+/// As for [`pack_rows`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_four(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) -> usize {
@@ -178,7 +232,7 @@ unsafe fn pack_four(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
 /// Packs a step of up to 16 columns of any strides, and returns its extent along k.
 ///
 /// # Safety
-/// As for [`pack_step`].
+/// As for [`pack_rows`].
 unsafe fn pack_any(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, to: *mut i32) -> usize {
     for (i, lane) in lanes.enumerate() {
         let mut bytes = [SIGN; K_PACK];
@@ -212,6 +266,6 @@ unsafe fn load_four(from: [*const i8; 4], len: usize) -> __m512i {
 /// Converts signed bytes to unsigned, plus 128.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn unsigned(bytes: __m512i) -> __m512i {
+pub fn unsigned(bytes: __m512i) -> __m512i {
     _mm512_xor_si512(bytes, _mm512_set1_epi8(SIGN as i8))
 }

@@ -10,14 +10,10 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::micro_kernel::{self, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
-use super::pack::{pack, pack_lane_major};
+use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
-use super::vnni;
-
-/// Steps of k from which a micro-kernel prefetches its C: enough to hide the cache miss.
-const PREFETCH_STEPS: usize = 64;
-/// Bytes of a cache line.
-const LINE: usize = 64;
+use super::vectors::*;
+use super::{grouped, vnni};
 
 /// Defines the micro-kernels of one type.
 ///
@@ -30,7 +26,7 @@ const LINE: usize = 64;
 /// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. `$step` multiplies two
 /// vectors and adds a third.
 macro_rules! select {
-    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $widen:expr, $load:expr, $store:expr;
+    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $ahead:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -41,7 +37,7 @@ macro_rules! select {
             #[target_feature(enable = $features)]
             unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
-                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, .. } = *operands;
+                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, .. } = *operands;
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if k_groups >= PREFETCH_STEPS {
@@ -55,19 +51,23 @@ macro_rules! select {
                     }
                 }
                 let (a_rows, b_rows) = (RowStrides::of(a_row_stride), RowStrides::of(b_k_stride.wrapping_mul(size_of::<$s>() as isize)));
-                // The step of k `ahead` steps on; values of A are contiguous where `ahead` is not
+                // The step of k `steps` steps on; values of A are contiguous where `steps` is not
                 // 0.
                 macro_rules! step {
-                    ($ahead:expr) => {
+                    ($steps:expr) => {
                         // SAFETY: the caller's promise: A has these rows, B these columns, and both
                         // these steps.
                         unsafe {
                             let mut b_row = [$splat(0 as $t); V];
                             for v in 0..V {
-                                b_row[v] = $widen(b_rows.at(b, $ahead).add(v * LANES), mask(v));
+                                let from = b_rows.at(b, $steps).add(v * LANES);
+                                b_row[v] = $widen(from, mask(v));
+                                if $ahead {
+                                    prefetch_ahead(from, b_ahead);
+                                }
                             }
                             for i in 0..R {
-                                let a = $broadcast(*a_rows.at(a, i).add($ahead));
+                                let a = $broadcast(*a_rows.at(a, i).add($steps));
                                 for v in 0..V {
                                     accumulators[i][v] = $step(a, b_row[v], accumulators[i][v]);
                                 }
@@ -141,7 +141,7 @@ macro_rules! micro_kernels {
             #[target_feature(enable = $features)]
             unsafe fn rows<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut $t) {
                 // SAFETY: the caller's promise.
-                unsafe { pack_lane_major(from, lanes, k, stride, to) }
+                unsafe { pack_lane_major::<T, T>(from, lanes, k, stride, to) }
             }
 
             /// [`pack`], compiled for these instructions.
@@ -151,7 +151,7 @@ macro_rules! micro_kernels {
             #[target_feature(enable = $features)]
             unsafe fn panel<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut $t) {
                 // SAFETY: the caller's promise.
-                unsafe { pack(from, lanes, k, stride, to) }
+                unsafe { pack::<T, T>(from, lanes, k, stride, to) }
             }
 
             /// # Safety
@@ -165,81 +165,6 @@ macro_rules! micro_kernels {
             MicroKernel { narrow: narrow::<T>, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
         }
     };
-}
-
-/// Multiples of a row stride in bytes, so that an address is one register plus a multiple of
-/// another. The compiler would otherwise step from row to row, with instructions that displace
-/// multiplications.
-#[derive(Clone, Copy)]
-struct RowStrides {
-    one: isize,
-    three: isize,
-    five: isize,
-    seven: isize,
-    eight: isize,
-}
-
-impl RowStrides {
-    #[inline(always)]
-    fn of(row: isize) -> RowStrides {
-        let hidden = |mut times: isize| {
-            // SAFETY: the assembly is a comment.
-            unsafe { std::arch::asm!("/* {0} */", inout(reg) times, options(nomem, nostack, preserves_flags, pure)) };
-            times
-        };
-        // The stride of a single row is never used, and may have any value.
-        let [one, three, five, seven, eight] = [1, 3, 5, 7, 8].map(|times| row.wrapping_mul(times));
-        RowStrides { one: hidden(one), three: hidden(three), five: hidden(five), seven: hidden(seven), eight }
-    }
-
-    /// The address `i` rows below `from`.
-    #[inline(always)]
-    fn at<S>(self, from: *const S, i: usize) -> *const S {
-        let from = if i < 8 { from } else { from.wrapping_byte_offset(self.eight) };
-        from.wrapping_byte_offset(match i % 8 {
-            0 => 0,
-            1 => self.one,
-            2 => self.one.wrapping_mul(2),
-            3 => self.three,
-            4 => self.one.wrapping_mul(4),
-            5 => self.five,
-            6 => self.three.wrapping_mul(2),
-            _ => self.seven,
-        })
-    }
-}
-
-/// Prefetches rows of C for writing; the row stride and their length are in bytes.
-///
-/// Not inlined, or each micro-kernel would be compiled with the loops.
-#[inline(never)]
-fn prefetch(c: *const i8, rows: usize, row: isize, bytes: usize) {
-    for i in 0..rows {
-        for line in (0..bytes).step_by(LINE) {
-            let address = c.wrapping_offset(i as isize * row).wrapping_add(line);
-            // SAFETY: every x86-64 CPU has the instruction, which accesses no memory.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(address) };
-        }
-    }
-}
-
-/// Defines masks of the first lanes of a vector.
-macro_rules! masks {
-    ($($name:ident: $features:literal, $mask:ty, $lanes:ident => $made:expr;)*) => {$(
-        #[inline]
-        #[target_feature(enable = $features)]
-        fn $name($lanes: usize) -> $mask {
-            $made
-        }
-    )*};
-}
-
-masks! {
-    first16: "avx512f", __mmask16, lanes => ((1u32 << lanes) - 1) as __mmask16;
-    first32: "avx512f", __mmask32, lanes => ((1u64 << lanes) - 1) as __mmask32;
-    first8: "avx512f", __mmask8, lanes => ((1u32 << lanes) - 1) as __mmask8;
-    words: "avx2", __m256i, lanes => _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    longs: "avx2", __m256i, lanes => _mm256_cmpgt_epi64(_mm256_set1_epi64x(lanes as i64), _mm256_setr_epi64x(0, 1, 2, 3));
 }
 
 /// `sum + a·b` of 32-bit integers, wrapping.
@@ -270,37 +195,30 @@ fn wide_step_i8(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
 }
 
-/// `sum` plus the products of four signed bytes of `a` and four unsigned bytes of `b`, wrapping.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
-    _mm512_dpbusd_epi32(sum, b, a)
-}
-
 // At most 24 of 32 registers hold accumulators.
 select! {
-    packed_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, true,
+    packed_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, true, true,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    packed_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true,
+    packed_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true, true,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    packed_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false,
+    packed_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    packed_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true,
+    packed_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -308,21 +226,21 @@ select! {
 }
 // Widened by the load.
 select! {
-    unpacked_bf16_one_vector: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
+    unpacked_bf16_one_vector: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true, false,
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 select! {
-    unpacked_bf16_pairs: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true,
+    unpacked_bf16_pairs: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true, false,
     |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
     set_pair, mul_pair, add_pair, fmadd_pair;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 select! {
-    unpacked_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true,
+    unpacked_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true, false,
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
@@ -330,7 +248,7 @@ select! {
 }
 // The upper half of each lane of A is 0, so only the first of each pair is multiplied.
 select! {
-    unpacked_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false,
+    unpacked_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false, false,
     |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -338,36 +256,44 @@ select! {
 }
 // Four bytes per lane, those of B unsigned: `vnni` packs them so, and computes the compensation.
 select! {
-    packed_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true,
+    packed_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true, false,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_epi32(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
 }
+// Two bf16 per lane.
+select! {
+    packed_512_bf16: "avx512f,avx512bf16", [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512, first16, false, true, false,
+    |from: *const [u8; 4], mask| _mm512_maskz_loadu_ps(mask, from.cast()),
+    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
+    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
+}
 // At most 12 of 16 registers hold accumulators.
 select! {
-    packed_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false, true,
+    packed_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false, true, false,
     |from, mask| _mm256_maskload_ps(from, mask),
     |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 select! {
-    packed_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false, true,
+    packed_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false, true, false,
     |from, mask| _mm256_maskload_pd(from, mask),
     |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 select! {
-    packed_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, false,
+    packed_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, false, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 select! {
-    packed_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, true,
+    packed_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, true, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
@@ -501,6 +427,39 @@ fn set_pair(x: f32) -> [__m512; 2] {
     [_mm512_set1_ps(x); 2]
 }
 
+/// Pairs of bf16 with AVX-512 and its bf16 instructions.
+pub const fn avx512bf16() -> MicroKernel<bf16> {
+    /// # Safety
+    /// As for [`super::micro_kernel::PackFn`].
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn rows(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { pack_lane_major::<bf16, Pairs>(from, lanes, k, stride, to) }
+    }
+
+    /// # Safety
+    /// As for [`super::micro_kernel::PackFn`].
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn panel(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
+        prefetch_panels(from, lanes.clone(), k.clone());
+        // SAFETY: the caller's promise.
+        unsafe { pack::<bf16, Pairs>(from, lanes, k, stride, to) }
+    }
+
+    MicroKernel {
+        max_rows: grouped::BF16_ROWS,
+        kc: 512,
+        k_pack: Pairs::K_PACK,
+        small_work: 3 << 17,
+        skinny_rows: 32,
+        direct_a: true,
+        pack: [rows, panel],
+        select_packed: packed_512_bf16,
+        select_unpacked: Some(grouped::bf16_pairs),
+        ..avx512_f32()
+    }
+}
+
 /// f16 with AVX-512.
 pub const fn avx512_f16() -> MicroKernel<f16> {
     MicroKernel { select_unpacked: Some(unpacked_f16), kc: 512, ..avx512_f32() }
@@ -515,14 +474,16 @@ pub const fn avx512_bytes() -> MicroKernel<i8> {
 /// products.
 pub const fn vnni_bytes() -> MicroKernel<i8> {
     MicroKernel {
+        max_rows: grouped::BYTES_ROWS,
         kc: 1024,
         k_pack: vnni::K_PACK,
-        small_work: 1 << 13,
-        skinny_rows: 2,
+        small_work: 1 << 15,
+        skinny_rows: 12,
         direct_a: true,
         compensation: Some(vnni::compensation),
         pack: [vnni::pack_lane_major, vnni::pack_panel],
         select_packed: packed_512_bytes,
+        select_unpacked: Some(grouped::bytes),
         ..avx512_bytes()
     }
 }

@@ -1,0 +1,276 @@
+//! Micro-kernels that read A and B unpacked, where a lane takes several steps of k.
+//!
+//! Dot-product instructions multiply two bf16 or four bytes per 32-bit lane and add them to its
+//! accumulator: VDPBF16PS and VPDPBUSD (Intel SDM, volume 2). Packing B would bring those steps
+//! together in memory. For few rows it takes longer than the product, so these micro-kernels load
+//! as many rows of B as a lane has steps, and interleave them in registers. The columns are then
+//! out of order in the accumulators; the store to C restores it.
+
+use std::arch::x86_64::*;
+
+use bytemuck::{Pod, bytes_of};
+use half::bf16;
+
+use super::micro_kernel::{MicroKernelFn, MicroOperands};
+use super::vectors::{
+    PREFETCH_STEPS, RowStrides, first16, first32, first64, prefetch, prefetch_ahead, step_bf16, wide_step_bytes,
+};
+use super::vnni::{self, in_order, interleave};
+
+/// Lanes of a vector.
+const LANES: usize = 16;
+
+/// Defines the micro-kernels of one type.
+///
+/// `$select` selects one by the rows and columns of a micro-tile. A unit of `$width` vectors has
+/// the accumulators of 16 columns each. `$load` loads elements of a row of B for a unit, as far as
+/// `$mask` says, and `$interleave` brings `$group` of those rows together. `$dot` multiplies two
+/// vectors and adds a third. Accumulators of a row of A begin with `$start`, and `$in_order` brings
+/// their columns in order.
+macro_rules! grouped {
+    ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:ident, $in_order:ident, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident;
+     $($units:literal: $($rows:literal)+;)+) => {
+        fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
+            const GROUP: usize = $group;
+            const COLS: usize = $width * LANES;
+
+            /// # Safety
+            /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows and `U` units of
+            /// columns. The last unit is partial unless `WHOLE`.
+            #[target_feature(enable = $features)]
+            unsafe fn micro_kernel<const R: usize, const U: usize, const WHOLE: bool>([_, cols, k]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
+                let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
+                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, .. } = *operands;
+                let cols_of = |u: usize| if WHOLE || u + 1 < U { COLS } else { cols - (U - 1) * COLS };
+                if k >= PREFETCH_STEPS {
+                    prefetch(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
+                }
+                let (a_rows, b_rows) = (RowStrides::of(a_row_stride), RowStrides::of(b_k_stride.wrapping_mul(size_of::<$s>() as isize)));
+                let mut accumulators = [[[$splat(0 as $t); $width]; U]; R];
+                for i in 0..R {
+                    // SAFETY: the caller's promise: A has this row and these steps.
+                    let start = unsafe { $start(a_rows.at(a, i), a_k_stride, k) };
+                    accumulators[i] = [[$splat(start); $width]; U];
+                }
+                // `steps` steps of k, at most a group; `$lane` is the lane of a row of A.
+                macro_rules! step {
+                    ($steps:expr, $lane:expr) => {
+                        for u in 0..U {
+                            let mut rows = [_mm512_setzero_si512(); GROUP];
+                            for j in 0..$steps {
+                                let row = b_rows.at(b, j).wrapping_add(u * COLS);
+                                // SAFETY: the caller's promise: B has these columns and steps.
+                                rows[j] = unsafe { $load(row, $mask(cols_of(u))) };
+                                prefetch_ahead(row, b_ahead);
+                            }
+                            let b = $interleave(rows);
+                            for i in 0..R {
+                                let a = _mm512_set1_epi32($lane(a_rows.at(a, i)));
+                                for v in 0..$width {
+                                    accumulators[i][u][v] = $dot(a, b[v], accumulators[i][u][v]);
+                                }
+                            }
+                        }
+                    };
+                }
+                let whole = k / GROUP;
+                if a_k_stride == 1 {
+                    // SAFETY: the caller's promise: a row of A has these steps.
+                    let lane = |a: *const $s| unsafe { a.cast::<i32>().read_unaligned() };
+                    for _ in 0..whole {
+                        step!(GROUP, lane);
+                        (a, b) = (a.wrapping_add(GROUP), b_rows.at(b, GROUP));
+                    }
+                } else {
+                    // SAFETY: as above.
+                    let lane = |a: *const $s| unsafe { lane_of(a, a_k_stride, GROUP) };
+                    for _ in 0..whole {
+                        step!(GROUP, lane);
+                        (a, b) = (a.wrapping_offset(a_k_stride.wrapping_mul(GROUP as isize)), b_rows.at(b, GROUP));
+                    }
+                }
+                let left = k % GROUP;
+                if left > 0 {
+                    // SAFETY: as above, for fewer steps.
+                    let lane = |a: *const $s| unsafe { lane_of(a, a_k_stride, left) };
+                    step!(left, lane);
+                }
+                let (scale, keep) = ($splat(alpha), $splat(beta));
+                for i in 0..R {
+                    for u in 0..U {
+                        let mut sums = accumulators[i][u];
+                        if alpha != 1 as $t {
+                            sums = sums.map(|sum| $mul(scale, sum));
+                        }
+                        let sums = $in_order(sums.map(|sum| $bits(sum)));
+                        for v in 0..$width {
+                            let left = cols_of(u).saturating_sub(v * LANES).min(LANES);
+                            let c = c.wrapping_offset(i as isize * row).wrapping_add(u * COLS + v * LANES);
+                            let mut sum = $cast(sums[v]);
+                            // SAFETY: the caller's promise: C has these rows and columns, and can
+                            // be read unless beta is 0.
+                            unsafe {
+                                if beta != 0 as $t {
+                                    let before = _mm512_maskz_loadu_epi32(first16(left), c.cast());
+                                    sum = $add(sum, $mul(keep, $cast(before)));
+                                }
+                                _mm512_mask_storeu_epi32(c.cast(), first16(left), $bits(sum));
+                            }
+                        }
+                    }
+                }
+            }
+
+            if cols.is_multiple_of(COLS) {
+                match (cols / COLS, rows) {
+                    $($(($units, $rows) => micro_kernel::<$rows, $units, true>,)+)+
+                    _ => unreachable!("micro-tiles fit the registers"),
+                }
+            } else {
+                match (cols.div_ceil(COLS), rows) {
+                    $($(($units, $rows) => micro_kernel::<$rows, $units, false>,)+)+
+                    _ => unreachable!("micro-tiles fit the registers"),
+                }
+            }
+        }
+    };
+}
+
+/// The micro-kernels on unpacked bf16.
+pub fn bf16_pairs([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
+    if cols <= LANES { one_vector_of_bf16([rows, cols]) } else { vectors_of_bf16([rows, cols]) }
+}
+
+/// The micro-kernels on unpacked bytes.
+pub fn bytes([rows, cols]: [usize; 2]) -> MicroKernelFn<i32> {
+    if cols <= LANES { one_vector_of_bytes([rows, cols]) } else { vectors_of_bytes([rows, cols]) }
+}
+
+/// Most rows of a micro-tile by its width in vectors.
+pub const BF16_ROWS: [usize; 8] = [12, 12, 6, 6, 4, 4, 3, 3];
+pub const BYTES_ROWS: [usize; 8] = [12, 6, 6, 6, 3, 3, 3, 3];
+
+// At most 24 of 32 registers hold accumulators.
+grouped! {
+    one_vector_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512, group 2, width 1, first16,
+    |from: *const bf16, mask| _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12;
+}
+grouped! {
+    vectors_of_bf16: "avx512f,avx512bw,avx512bf16", bf16, f32 as __m512, group 2, width 2, first32,
+    |from: *const bf16, mask| _mm512_maskz_loadu_epi16(mask, from.cast()),
+    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
+}
+grouped! {
+    one_vector_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i, group 4, width 1, first16,
+    |from: *const i8, mask| _mm512_zextsi128_si512(_mm_maskz_loadu_epi8(mask, from)),
+    four_of_vector, same_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12;
+}
+grouped! {
+    vectors_of_bytes: "avx512f,avx512bw,avx512vnni", i8, i32 as __m512i, group 4, width 4, first64,
+    |from: *const i8, mask| _mm512_maskz_loadu_epi8(mask, from),
+    interleave, in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same;
+    1: 1 2 3 4 5 6; 2: 1 2 3;
+}
+
+/// The lane of `steps` elements of A, zero from there on.
+///
+/// # Safety
+/// The elements can be read.
+#[inline(always)]
+unsafe fn lane_of<S: Pod>(a: *const S, stride: isize, steps: usize) -> i32 {
+    let mut lane = [0; 4];
+    for (j, bytes) in lane.chunks_exact_mut(size_of::<S>()).enumerate().take(steps) {
+        // SAFETY: the caller's promise.
+        bytes.copy_from_slice(bytes_of(unsafe { &*a.wrapping_offset(stride.wrapping_mul(j as isize)) }));
+    }
+    i32::from_ne_bytes(lane)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn dot_bf16(a: __m512i, b: __m512i, sum: __m512) -> __m512 {
+    step_bf16(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum)
+}
+
+/// The initial accumulator of a row of bf16.
+///
+/// # Safety
+/// None; the signature is that of [`compensation`].
+#[inline(always)]
+unsafe fn no_start(_: *const bf16, _: isize, _: usize) -> f32 {
+    0.0
+}
+
+/// The initial accumulator of a row of bytes: [`vnni::compensation`].
+///
+/// # Safety
+/// The `k` elements of the row can be read.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+unsafe fn compensation(a: *const i8, stride: isize, k: usize) -> i32 {
+    if stride == 1 {
+        // SAFETY: the caller's promise.
+        return unsafe { vnni::compensation_of_row(a, k) };
+    }
+    // SAFETY: as above.
+    let element = |at: usize| i32::from(unsafe { *a.wrapping_offset(stride.wrapping_mul(at as isize)) });
+    (0..k).map(element).sum::<i32>().wrapping_mul(vnni::COMPENSATION)
+}
+
+/// Pairs of 16 words: the first 16 of each row.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pair_of_vector([even, odd]: [__m512i; 2]) -> [__m512i; 1] {
+    let [even, odd] = [even, odd].map(|row| _mm512_cvtepu16_epi32(_mm512_castsi512_si256(row)));
+    [_mm512_or_si512(even, _mm512_slli_epi32::<16>(odd))]
+}
+
+/// Fours of 16 unsigned bytes: the first 16 of each row.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn four_of_vector([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 1] {
+    let rows = _mm512_inserti32x4::<1>(first, _mm512_castsi512_si128(second));
+    let rows = _mm512_inserti32x4::<2>(rows, _mm512_castsi512_si128(third));
+    [group_rows(_mm512_inserti32x4::<3>(rows, _mm512_castsi512_si128(fourth)))]
+}
+
+/// Groups four rows of 16 bytes by columns, and makes them unsigned.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn group_rows(rows: __m512i) -> __m512i {
+    // Group four columns of each row, then transpose each 4×4 block.
+    let columns = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    let order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    vnni::unsigned(_mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, rows), order))
+}
+
+/// Pairs of words. Each vector has every other four columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn interleave_words([even, odd]: [__m512i; 2]) -> [__m512i; 2] {
+    [_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd)]
+}
+
+#[inline]
+fn same_order(sums: [__m512i; 1]) -> [__m512i; 1] {
+    sums
+}
+
+#[inline]
+fn same(vector: __m512i) -> __m512i {
+    vector
+}
+
+/// The columns in order of [`interleave_words`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn two_in_order([low, high]: [__m512i; 2]) -> [__m512i; 2] {
+    [
+        _mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high),
+        _mm512_permutex2var_epi64(low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), high),
+    ]
+}

@@ -1,0 +1,131 @@
+//! What the vectorized micro-kernels share: strides, prefetches, masks, and dot products.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use tegula_core::element::Scalar;
+
+use super::pack_source::PackSource;
+
+/// Steps of k from which a micro-kernel prefetches its C: enough to hide the cache miss.
+pub const PREFETCH_STEPS: usize = 64;
+/// Bytes from a row of a panel to what is prefetched while it is packed.
+const PANELS_AHEAD: usize = 192;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Multiples of a row stride in bytes, so that an address is one register plus a multiple of
+/// another. The compiler would otherwise step from row to row, with instructions that displace
+/// multiplications.
+#[derive(Clone, Copy)]
+pub struct RowStrides {
+    one: isize,
+    three: isize,
+    five: isize,
+    seven: isize,
+    eight: isize,
+}
+
+impl RowStrides {
+    #[inline(always)]
+    pub fn of(row: isize) -> RowStrides {
+        let hidden = |mut times: isize| {
+            // SAFETY: the assembly is a comment.
+            unsafe { std::arch::asm!("/* {0} */", inout(reg) times, options(nomem, nostack, preserves_flags, pure)) };
+            times
+        };
+        // The stride of a single row is never used, and may have any value.
+        let [one, three, five, seven, eight] = [1, 3, 5, 7, 8].map(|times| row.wrapping_mul(times));
+        RowStrides { one: hidden(one), three: hidden(three), five: hidden(five), seven: hidden(seven), eight }
+    }
+
+    /// The address `i` rows below `from`.
+    #[inline(always)]
+    pub fn at<S>(self, from: *const S, i: usize) -> *const S {
+        let from = if i < 8 { from } else { from.wrapping_byte_offset(self.eight) };
+        from.wrapping_byte_offset(match i % 8 {
+            0 => 0,
+            1 => self.one,
+            2 => self.one.wrapping_mul(2),
+            3 => self.three,
+            4 => self.one.wrapping_mul(4),
+            5 => self.five,
+            6 => self.three.wrapping_mul(2),
+            _ => self.seven,
+        })
+    }
+}
+
+/// Prefetches rows of C for writing; the row stride and their length are in bytes.
+///
+/// Not inlined, or each micro-kernel would be compiled with the loops.
+#[inline(never)]
+pub fn prefetch(c: *const i8, rows: usize, row: isize, bytes: usize) {
+    for i in 0..rows {
+        for line in (0..bytes).step_by(LINE) {
+            let address = c.wrapping_offset(i as isize * row).wrapping_add(line);
+            // SAFETY: every x86-64 CPU has the instruction, which accesses no memory.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(address) };
+        }
+    }
+}
+
+/// Prefetches the cache line `ahead` bytes after an address, possibly out of bounds.
+#[inline(always)]
+pub fn prefetch_ahead<S>(from: *const S, ahead: usize) {
+    // SAFETY: as above.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_byte_add(ahead).cast()) };
+}
+
+/// Prefetches rows of B for panels that are packed soon.
+///
+/// Rows of a panel of bytes or bf16 are a cache line or two, and the next ones are far away: the
+/// processor does not fetch ahead.
+#[inline(always)]
+pub fn prefetch_panels<T: Scalar>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>) {
+    let [lane_stride, k_stride] = from.strides();
+    if lane_stride != 1 || k_stride.unsigned_abs().saturating_mul(size_of::<T>()) <= 2 * PANELS_AHEAD {
+        return;
+    }
+    for k in k {
+        for line in (0..lanes.len() * size_of::<T>()).step_by(LINE) {
+            prefetch_ahead(from.at(lanes.start, k), PANELS_AHEAD + line);
+        }
+    }
+}
+
+/// Defines masks of the first lanes of a vector.
+macro_rules! masks {
+    ($($name:ident: $features:literal, $mask:ty, $lanes:ident => $made:expr;)*) => {$(
+        #[inline]
+        #[target_feature(enable = $features)]
+        pub fn $name($lanes: usize) -> $mask {
+            $made
+        }
+    )*};
+}
+
+masks! {
+    first16: "avx512f", __mmask16, lanes => ((1u32 << lanes) - 1) as __mmask16;
+    first32: "avx512f", __mmask32, lanes => ((1u64 << lanes) - 1) as __mmask32;
+    first64: "avx512f", __mmask64, lanes => ((1u128 << lanes) - 1) as __mmask64;
+    first8: "avx512f", __mmask8, lanes => ((1u32 << lanes) - 1) as __mmask8;
+    words: "avx2", __m256i, lanes => _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    longs: "avx2", __m256i, lanes => _mm256_cmpgt_epi64(_mm256_set1_epi64x(lanes as i64), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+
+/// `sum` plus the products of four signed bytes of `a` and four unsigned bytes of `b`, wrapping.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+pub fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sum, b, a)
+}
+
+/// `sum` plus the products of two bf16 of `a` and `b`, which the lanes hold.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub fn step_bf16(a: __m512, b: __m512, sum: __m512) -> __m512 {
+    // SAFETY: all are vectors of 64 bytes.
+    let [a, b] = [a, b].map(|bits| unsafe { std::mem::transmute::<__m512, __m512bh>(bits) });
+    _mm512_dpbf16_ps(sum, a, b)
+}
