@@ -12,7 +12,7 @@ pub fn is_available() -> bool {
         let bits = |word: u32, bits: &[u32]| bits.iter().all(|bit| word >> bit & 1 == 1);
         // AMX-TILE, AMX-BF16 and AMX-INT8; and OSXSAVE.
         let has = __cpuid(0).eax >= 7 && bits(__cpuid_count(7, 0).edx, &[22, 24, 25]) && bits(__cpuid(1).ecx, &[27]);
-        // Every CPU with AMX has these features, for packing, rounding, and a few rows of bytes.
+        // Every CPU with AMX has these features, for packing, rounding, and a few rows.
         let has = has
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512bf16")

@@ -223,16 +223,20 @@ impl Accumulation {
         let narrow = n <= kernel.vector_len / 2 || m == 1;
         // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
         let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
-        // Unpacked on any number of threads: KC and slices depend on it, and so do the bits.
-        let always_unpacked = b_readable && (skinny || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
+        // Unpacked on any number of threads: KC and slices depend on it, and so do the bits. Panels
+        // of bytes, which have no bits to lose, are better than interleaving rows of B.
+        let streamed = skinny && !(prepacked && kernel.compensation.is_some());
+        let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
         let along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if fixed => kernel.kc,
-            // A compensation is computed for every step of KC.
-            _ if always_unpacked && skinny && kernel.compensation.is_some() => 4 * STREAMED_KC,
+            // Each micro-tile of each step computes a compensation. Prefetches reach more rows.
+            _ if always_unpacked && skinny && kernel.compensation.is_some() && Caches::detect().need_prefetch => {
+                4 * STREAMED_KC
+            }
             _ if always_unpacked && skinny => STREAMED_KC,
             _ if !always_unpacked && !prepacked && kernel.padded_a && m <= SHORT_KC_ROWS => {
                 SHORT_KC_UNITS * kernel.k_unit * kernel.k_pack

@@ -1,19 +1,22 @@
-//! Cache sizes of this CPU.
+//! Caches of this CPU.
 
 use std::sync::OnceLock;
 
-/// Sizes of the data caches of a core in bytes.
+/// Sizes of the data caches of a core in bytes, and whether they need prefetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {
     /// L1 cache.
     pub l1: usize,
     /// L2 cache, or the L1 cache where a core has no L2 cache.
     pub l2: usize,
+    /// Whether rows that are far apart are read faster with prefetches. Measured on Zen 5; on
+    /// Sapphire Rapids, which fetches 32 such rows ahead by itself, they gain nothing.
+    pub need_prefetch: bool,
 }
 
 impl Caches {
     /// The sizes where the CPU does not report any.
-    const DEFAULT: Caches = Caches { l1: 32 << 10, l2: 512 << 10 };
+    const DEFAULT: Caches = Caches { l1: 32 << 10, l2: 512 << 10, need_prefetch: false };
 
     /// The cache sizes of this CPU, detected once.
     pub fn detect() -> Caches {
@@ -22,7 +25,7 @@ impl Caches {
             let found =
                 [1, 2].map(|level| cpuid_caches().into_iter().find(|cache| cache.0 == level).map(|cache| cache.1));
             match found {
-                [Some(l1), l2] => Caches { l1, l2: l2.unwrap_or(l1).max(l1) },
+                [Some(l1), l2] => Caches { l1, l2: l2.unwrap_or(l1).max(l1), need_prefetch: is_amd() },
                 _ => Caches::DEFAULT,
             }
         })
@@ -34,7 +37,7 @@ impl Caches {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn cpuid_caches() -> Vec<(u32, usize)> {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
-    let amd = __cpuid(0x8000_0000).eax >= 0x8000_001D && __cpuid(0x8000_0001).ecx >> 22 & 1 == 1;
+    let amd = is_amd();
     let leaf = if amd { 0x8000_001D } else { 4 };
     if !amd && __cpuid(0).eax < 4 {
         return Vec::new();
@@ -56,13 +59,25 @@ fn cpuid_caches() -> Vec<(u32, usize)> {
     Vec::new()
 }
 
+/// Whether this is an AMD CPU, by its leaf for caches.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn is_amd() -> bool {
+    use std::arch::x86_64::__cpuid;
+    __cpuid(0x8000_0000).eax >= 0x8000_001D && __cpuid(0x8000_0001).ecx >> 22 & 1 == 1
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+fn is_amd() -> bool {
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn detected_sizes_are_plausible() {
-        let Caches { l1, l2 } = Caches::detect();
+        let Caches { l1, l2, .. } = Caches::detect();
         assert!((8 << 10..=1 << 20).contains(&l1), "{l1}");
         assert!((l1..=64 << 20).contains(&l2), "{l2}");
     }

@@ -4,7 +4,7 @@
 //! accumulator: VDPBF16PS and VPDPBUSD (Intel SDM, volume 2). Packing B would bring those steps
 //! together in memory. For few rows it takes longer than the product, so these micro-kernels load
 //! as many rows of B as a lane has steps, and interleave them in registers. The columns are then
-//! out of order in the accumulators; the store to C restores it.
+//! out of order in the accumulators; the store to C restores their order.
 
 use std::arch::x86_64::*;
 
@@ -22,8 +22,8 @@ const LANES: usize = 16;
 
 /// Defines the micro-kernels of one type.
 ///
-/// `$select` selects one by the rows and columns of a micro-tile. A unit of `$width` vectors has
-/// the accumulators of 16 columns each. `$load` loads elements of a row of B for a unit, as far as
+/// `$select` selects one by the rows and columns of a micro-tile. A unit has `$width` vectors of
+/// accumulators, of 16 columns each. `$load` loads elements of a row of B for a unit, as far as
 /// `$mask` says, and `$interleave` brings `$group` of those rows together. `$dot` multiplies two
 /// vectors and adds a third. Accumulators of a row of A begin with `$start`, and `$in_order` brings
 /// their columns in order.
@@ -47,10 +47,10 @@ macro_rules! grouped {
                 }
                 let (a_rows, b_rows) = (RowStrides::of(a_row_stride), RowStrides::of(b_k_stride.wrapping_mul(size_of::<$s>() as isize)));
                 let mut accumulators = [[[$splat(0 as $t); $width]; U]; R];
+                // SAFETY: the caller's promise: A has these rows and steps.
+                let start: [$t; R] = unsafe { $start(|i| a_rows.at(a, i), a_k_stride, k) };
                 for i in 0..R {
-                    // SAFETY: the caller's promise: A has this row and these steps.
-                    let start = unsafe { $start(a_rows.at(a, i), a_k_stride, k) };
-                    accumulators[i] = [[$splat(start); $width]; U];
+                    accumulators[i] = [[$splat(start[i]); $width]; U];
                 }
                 // `steps` steps of k, at most a group; `$lane` is the lane of a row of A.
                 macro_rules! step {
@@ -61,7 +61,9 @@ macro_rules! grouped {
                                 let row = b_rows.at(b, j).wrapping_add(u * COLS);
                                 // SAFETY: the caller's promise: B has these columns and steps.
                                 rows[j] = unsafe { $load(row, $mask(cols_of(u))) };
-                                prefetch_ahead(row, b_ahead);
+                                if b_ahead > 0 {
+                                    prefetch_ahead(row, b_ahead);
+                                }
                             }
                             let b = $interleave(rows);
                             for i in 0..R {
@@ -196,32 +198,38 @@ fn dot_bf16(a: __m512i, b: __m512i, sum: __m512) -> __m512 {
     step_bf16(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum)
 }
 
-/// The initial accumulator of a row of bf16.
+/// The initial accumulators of rows of bf16.
 ///
 /// # Safety
 /// None; the signature is that of [`compensation`].
 #[inline(always)]
-unsafe fn no_start(_: *const bf16, _: isize, _: usize) -> f32 {
-    0.0
+unsafe fn no_start<const R: usize>(_: impl Fn(usize) -> *const bf16, _: isize, _: usize) -> [f32; R] {
+    [0.0; R]
 }
 
-/// The initial accumulator of a row of bytes: [`vnni::compensation`].
+/// The initial accumulators of rows of bytes: their [compensation](vnni::compensation).
 ///
 /// # Safety
-/// The `k` elements of the row can be read.
+/// The `k` elements of each row can be read.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-unsafe fn compensation(a: *const i8, stride: isize, k: usize) -> i32 {
+unsafe fn compensation<const R: usize>(row: impl Fn(usize) -> *const i8, stride: isize, k: usize) -> [i32; R] {
     if stride == 1 {
         // SAFETY: the caller's promise.
-        return unsafe { vnni::compensation_of_row(a, k) };
+        return std::array::from_fn(|i| unsafe { vnni::compensation_of_row(row(i), k) });
     }
-    // SAFETY: as above.
-    let element = |at: usize| i32::from(unsafe { *a.wrapping_offset(stride.wrapping_mul(at as isize)) });
-    (0..k).map(element).sum::<i32>().wrapping_mul(vnni::COMPENSATION)
+    // Rows may share cache lines: all rows of a step, then the next.
+    let mut sums = [0i32; R];
+    for at in 0..k {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *sum += i32::from(unsafe { *row(i).wrapping_offset(stride.wrapping_mul(at as isize)) });
+        }
+    }
+    sums.map(|sum| sum.wrapping_mul(vnni::COMPENSATION))
 }
 
-/// Pairs of 16 words: the first 16 of each row.
+/// Pairs of words along k, for the first 16 columns of each row.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pair_of_vector([even, odd]: [__m512i; 2]) -> [__m512i; 1] {
@@ -229,7 +237,7 @@ fn pair_of_vector([even, odd]: [__m512i; 2]) -> [__m512i; 1] {
     [_mm512_or_si512(even, _mm512_slli_epi32::<16>(odd))]
 }
 
-/// Fours of 16 unsigned bytes: the first 16 of each row.
+/// Groups of four unsigned bytes along k, for the first 16 columns of each row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn four_of_vector([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 1] {
@@ -248,7 +256,7 @@ fn group_rows(rows: __m512i) -> __m512i {
     vnni::unsigned(_mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, rows), order))
 }
 
-/// Pairs of words. Each vector has every other four columns.
+/// Pairs of words along k. Each vector has every other four columns.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn interleave_words([even, odd]: [__m512i; 2]) -> [__m512i; 2] {
@@ -265,7 +273,7 @@ fn same(vector: __m512i) -> __m512i {
     vector
 }
 
-/// The columns in order of [`interleave_words`].
+/// Restores the order of columns after [`interleave_words`].
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn two_in_order([low, high]: [__m512i; 2]) -> [__m512i; 2] {

@@ -19,16 +19,17 @@
 //! - `probe`: whether the CPU runs at full speed.
 //!
 //! # Accuracy
-//! Accumulators are of type [`Element::Acc`]. Products are added in order of k, in steps of KC.
-//! Each step starts from 0 (for bytes with VNNI, from a compensation for their packing), and its
-//! sum is added to the sum of the steps before. alpha and beta scale the whole.
+//! Accumulators are of type [`Element::Acc`]. Products are added in order of k, in steps of KC; the
+//! bf16 instructions add the second of a pair first. Each step starts from 0 (for bytes with VNNI,
+//! from a compensation for their packing), and its sum is added to the sum of the steps before.
+//! alpha and beta scale the whole.
 //!
 //! AMX and the bf16 instructions of AVX-512 read subnormal bf16 numbers as zeros. Their subnormal
 //! sums are zeros, and AMX also writes zeros for subnormal bf16 results. Numbers from 2⁻¹²⁶ on are
 //! normal.
 //!
-//! So the error is within the bound of `tegula_bench::oracle`. 16-bit results are rounded once. No
-//! result depends on the number of threads.
+//! For normal numbers the error is within the bound of `tegula_bench::oracle`. 16-bit results are
+//! rounded once. No result depends on the number of threads.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]

@@ -31,10 +31,10 @@ pub struct MicroOperands<S> {
     pub b: *const S,
     /// Stride of B along k, as of A.
     pub b_k_stride: isize,
-    /// Bytes from unpacked rows of B to what a micro-kernel prefetches meanwhile, possibly out of
-    /// bounds; 0 for nothing.
+    /// Bytes from unpacked rows of B to what a micro-kernel prefetches meanwhile; 0 for nothing.
     pub b_ahead: usize,
-    /// The compensation of each row, where [`MicroKernel::compensation`] is set; else unused.
+    /// The compensation of each row beside packed B, where [`MicroKernel::compensation`] is set;
+    /// else unused.
     pub compensation: *const S,
     /// Packing and prefetching that an AMX micro-kernel does meanwhile.
     pub overlap: OverlappedPacking,
@@ -74,18 +74,18 @@ impl OverlappedPacking {
     };
 }
 
-/// `C ← alpha·A·B + beta·C` for a micro-tile of `[rows, cols, k_groups]`. Where beta is 0, C is
-/// not read.
+/// `C ← alpha·A·B + beta·C` for a micro-tile of rows, columns, and k groups, or steps of k of
+/// unpacked operands. Where beta is 0, C is not read.
 ///
-/// An element of A is broadcast to all lanes of a vector, and B is read along its rows. Only these
+/// A group of A is broadcast to all lanes of a vector, and B is read along its rows. Only these
 /// columns are read and written.
 ///
 /// # Safety
 /// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`] for packed
 /// operands, and at most [`MicroKernel::max_rows`] for unpacked ones.
 /// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
-/// set. The operands can be read. C, with the row stride `row`, can be written, and read unless
-/// beta is 0.
+/// set and operands are packed. The operands can be read. C, with the row stride `row`, can be
+/// written, and read unless beta is 0.
 pub type MicroKernelFn<S> = unsafe fn([usize; 3], S, &MicroOperands<S>, S, *mut S, row: isize);
 
 /// Selects the micro-kernel for a micro-tile of `[rows, cols]`.
@@ -285,7 +285,8 @@ accumulate! {
 /// A packed value has the size of an accumulator for every element type. 16-bit floats are widened
 /// by packing. Two steps of k of `i8` become a packed `i32`, 16 bits each, as the pairwise
 /// multiply-add instruction takes them. Micro-kernels may pack in another way
-/// ([`MicroKernel::k_pack`]): VNNI and AMX pack four steps of `i8` into an `i32`.
+/// ([`MicroKernel::k_pack`]): VNNI and AMX pack four steps of `i8` into an `i32`, the bf16
+/// instructions and AMX two steps of bf16.
 pub trait CpuElement: Element<Acc: Accumulate> {
     /// Adjacent k in one packed value, a k group: 1 or 2.
     const K_PACK: usize;

@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
 use half::bf16;
 
 use super::micro_kernel::CpuElement;
@@ -38,8 +39,10 @@ impl<T: CpuElement> Packing<T> for T {
 }
 
 /// Pairs of bf16, in the bits of an accumulator.
+#[cfg(target_arch = "x86_64")]
 pub struct Pairs;
 
+#[cfg(target_arch = "x86_64")]
 impl Packing<bf16> for Pairs {
     const K_PACK: usize = 2;
     #[inline(always)]

@@ -172,6 +172,41 @@ fn nan_and_infinity_stay_in_their_row_and_column() {
     }
 }
 
+/// Padding of an odd k is no operand: zero times infinity would be NaN.
+#[test]
+fn infinity_in_the_last_step_stays_in_its_column() {
+    for isa in instruction_sets() {
+        // Few columns, a partial and a whole unit; packed with more rows.
+        for [m, n, k] in [[3, 17, 5], [3, 40, 5], [2, 9, 1], [70, 80, 67]] {
+            let (a, mut b) = (vec![bf16::ONE; m * k], vec![bf16::ONE; k * n]);
+            b[(k - 1) * n + n / 2] = bf16::INFINITY;
+            let (a, b) = (View::new(&a, m, k).unwrap(), View::new(&b, k, n).unwrap());
+            let mut data = vec![bf16::ZERO; m * n];
+            let c = ViewMut::new(&mut data, m, n).unwrap();
+            gemm_with_options::<bf16>(isa, 1.0, a, b, 0.0, c, EpilogueOperands::default(), None, None, false).unwrap();
+            for (at, &x) in data.iter().enumerate() {
+                let want = if at % n == n / 2 { bf16::INFINITY } else { bf16::from_f64(k as f64) };
+                assert_eq!(x, want, "{isa} {m}×{n}×{k} at {at}");
+            }
+        }
+    }
+}
+
+/// The bf16 instructions read subnormal numbers as zeros, as the documentation says.
+#[test]
+fn subnormal_bf16_are_zeros_for_the_bf16_instructions() {
+    let (tiny, large) = (bf16::from_bits(0x0040), bf16::from_f64(2f64.powi(100)));
+    for isa in instruction_sets() {
+        let (a, b, mut c) = ([tiny], [large], [bf16::ONE]);
+        let (a, b) = (View::new(&a, 1, 1).unwrap(), View::new(&b, 1, 1).unwrap());
+        let view = ViewMut::new(&mut c, 1, 1).unwrap();
+        gemm_with_options::<bf16>(isa, 1.0, a, b, 0.0, view, EpilogueOperands::default(), None, None, false).unwrap();
+        let exact = bf16::from_f64(2f64.powi(-127 + 100));
+        let want = if isa >= Isa::Avx512Bf16 { bf16::ZERO } else { exact };
+        assert_eq!(c, [want], "{isa}");
+    }
+}
+
 /// A sum of positive numbers rounded once is at most 1 ulp off. Rounded after each KC step, its
 /// error is larger.
 #[test]

@@ -4,6 +4,7 @@ use std::ptr::null;
 
 use tegula_core::element::Scalar;
 
+use super::caches::Caches;
 use super::epilogue::MatrixEpilogue;
 use super::matrix_ptr::MatrixPtr;
 use super::micro_kernel::{CpuElement, MicroKernel, MicroOperands, OverlappedPacking, VECTORS};
@@ -81,14 +82,15 @@ impl<T: CpuElement> UnpackedProduct<T> {
             // SAFETY: the caller's promise; C is one micro-tile.
             return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
         }
+        let need_prefetch = Caches::detect().need_prefetch;
         widest = widest.min(kernel.widest_unpacked(m));
         let (mut widths, mut col) = (EvenChunks::new(n, widest * vector_len, *vector_len), 0);
         while col < n {
             let cols = widths.next(n - col);
             let (mut heights, mut row) = (EvenChunks::new(m, max_rows[vectors_of(cols) - 1], 1), 0);
             operands.b = self.b.wrapping_add(col).cast();
-            // The next columns, once for all rows.
-            operands.b_ahead = 2 * cols * size_of::<T>();
+            // Two chunks of columns ahead, about as long as memory takes; once for all rows.
+            operands.b_ahead = if need_prefetch && col + 2 * cols < n { 2 * cols * size_of::<T>() } else { 0 };
             while row < m {
                 let rows = heights.next(m - row);
                 let below = (row as isize).wrapping_mul(a_row_stride);

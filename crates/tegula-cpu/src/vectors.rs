@@ -5,9 +5,11 @@ use std::ops::Range;
 
 use tegula_core::element::Scalar;
 
+use super::caches::Caches;
 use super::pack_source::PackSource;
 
-/// Steps of k from which a micro-kernel prefetches its C: enough to hide the cache miss.
+/// Steps along k, of packed values or of unpacked elements, from which a micro-kernel prefetches
+/// its C: enough to hide the cache miss.
 pub const PREFETCH_STEPS: usize = 64;
 /// Bytes from a row of a panel to what is prefetched while it is packed.
 const PANELS_AHEAD: usize = 192;
@@ -77,14 +79,15 @@ pub fn prefetch_ahead<S>(from: *const S, ahead: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_byte_add(ahead).cast()) };
 }
 
-/// Prefetches rows of B for panels that are packed soon.
+/// Prefetches rows of B for the panels that are packed next.
 ///
 /// Rows of a panel of bytes or bf16 are a cache line or two, and the next ones are far away: the
 /// processor does not fetch ahead.
 #[inline(always)]
 pub fn prefetch_panels<T: Scalar>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>) {
     let [lane_stride, k_stride] = from.strides();
-    if lane_stride != 1 || k_stride.unsigned_abs().saturating_mul(size_of::<T>()) <= 2 * PANELS_AHEAD {
+    let row_bytes = k_stride.unsigned_abs().saturating_mul(size_of::<T>());
+    if !Caches::detect().need_prefetch || lane_stride != 1 || row_bytes <= 2 * PANELS_AHEAD {
         return;
     }
     for k in k {

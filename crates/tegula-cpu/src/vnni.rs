@@ -174,7 +174,8 @@ unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
     k.len()
 }
 
-/// Four rows of bytes as unsigned fours. Vector `v` has the columns `4v` to `4v + 3` of each 16.
+/// Groups of four unsigned bytes along k, of four rows. Vector `v` has the columns `4v` to `4v + 3`
+/// of each 16.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub fn interleave([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] {
@@ -188,7 +189,7 @@ pub fn interleave([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] 
     ]
 }
 
-/// The columns of [`interleave`] in order: a transposition of 4×4 quarters of vectors.
+/// Restores the order of columns after [`interleave`]: a transposition of 4×4 quarters of vectors.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn in_order([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] {

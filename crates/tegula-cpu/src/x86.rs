@@ -23,8 +23,9 @@ use super::{grouped, vnni};
 /// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C. All three
 /// take a mask of the first lanes. A masked load costs about as much as a multiplication, so where
 /// `$unmasked` holds, whole vectors have their own micro-kernels. Accumulators start from
-/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. `$step` multiplies two
-/// vectors and adds a third.
+/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. Where `$ahead` holds,
+/// B is prefetched as [`MicroOperands::b_ahead`] says. `$step` multiplies two vectors and adds a
+/// third.
 macro_rules! select {
     ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $ahead:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
@@ -62,7 +63,7 @@ macro_rules! select {
                             for v in 0..V {
                                 let from = b_rows.at(b, $steps).add(v * LANES);
                                 b_row[v] = $widen(from, mask(v));
-                                if $ahead {
+                                if $ahead && b_ahead > 0 {
                                     prefetch_ahead(from, b_ahead);
                                 }
                             }
@@ -470,8 +471,8 @@ pub const fn avx512_bytes() -> MicroKernel<i8> {
     MicroKernel { select_unpacked: Some(unpacked_i8), ..avx512_i8() }
 }
 
-/// i8 with VNNI, four per lane. It multiplies so fast that packing pays for all but the smallest
-/// products.
+/// i8 with VNNI, four per lane. It multiplies so fast that packing pays, but for few rows and the
+/// smallest products.
 pub const fn vnni_bytes() -> MicroKernel<i8> {
     MicroKernel {
         max_rows: grouped::BYTES_ROWS,
