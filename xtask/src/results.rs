@@ -39,11 +39,13 @@ const GPU: [(&str, &str, &[&str], &str, Sizes); 16] = [
 ];
 
 /// Lines of the CPU table: label, file, numbers of threads.
-const CPU: [(&str, &str, &[f64]); 9] = [
+const CPU: [(&str, &str, &[f64]); 11] = [
     ("f32", "cpu-f32", &[1.0, 2.0]),
     ("f64", "cpu-f64", &[1.0, 2.0]),
     ("f32, Zen 5, layers of models too", "cpu-zen5-f32", &[1.0, 2.0]),
     ("f64, Zen 5, layers of models too", "cpu-zen5-f64", &[1.0, 2.0]),
+    ("bf16, Zen 5, layers of models too", "cpu-zen5-bf16", &[1.0, 2.0]),
+    ("i8, Zen 5, layers of models too", "cpu-zen5-i8", &[1.0, 2.0]),
     ("f32, layers of models too", "cpu-spr16-f32", &[16.0]),
     ("f64", "cpu-spr16-f64", &[16.0]),
     ("bf16 (AMX)", "cpu-bf16", &[1.0, 2.0]),
