@@ -216,7 +216,7 @@ unsafe fn no_start<const R: usize>(_: impl Fn(usize) -> *const bf16, _: isize, _
 unsafe fn compensation<const R: usize>(row: impl Fn(usize) -> *const i8, stride: isize, k: usize) -> [i32; R] {
     if stride == 1 {
         // SAFETY: the caller's promise.
-        return std::array::from_fn(|i| unsafe { vnni::compensation_of_row(row(i), k) });
+        return std::array::from_fn(|i| unsafe { vnni::compensation_of_row(row(i), k, 0) });
     }
     // Rows may share cache lines: all rows of a step, then the next.
     let mut sums = [0i32; R];

@@ -10,9 +10,10 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::caches::Caches;
 use super::micro_kernel::COMPENSATED_ROWS;
 use super::pack_source::PackSource;
-use super::vectors::prefetch_panels;
+use super::vectors::{prefetch_ahead, prefetch_panels};
 
 /// Steps of k in one packed value.
 pub const K_PACK: usize = 4;
@@ -30,28 +31,33 @@ pub const COMPENSATION: i32 = -128;
 /// As for [`super::micro_kernel::CompensationFn`], for at most [`COMPENSATED_ROWS`] rows.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub unsafe fn compensation(a: *const i32, row: isize, rows: usize, k_groups: usize) -> [i32; COMPENSATED_ROWS] {
+    // This reads A first, so it prefetches the rows of the next micro-panel.
+    let ahead = if Caches::detect().need_prefetch { row.wrapping_mul(COMPENSATED_ROWS as isize) } else { 0 };
     let mut compensation = [0; COMPENSATED_ROWS];
     for (i, value) in compensation.iter_mut().enumerate().take(rows) {
         let a = a.wrapping_byte_offset(i as isize * row).cast();
         // SAFETY: the caller's promise.
-        *value = unsafe { compensation_of_row(a, k_groups * K_PACK) };
+        *value = unsafe { compensation_of_row(a, k_groups * K_PACK, ahead) };
     }
     compensation
 }
 
-/// The compensation of a row of `len` bytes.
+/// The compensation of a row of `len` bytes. Prefetches what is `ahead` bytes after it, unless 0.
 ///
 /// # Safety
 /// They can be read.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-pub unsafe fn compensation_of_row(a: *const i8, len: usize) -> i32 {
+pub unsafe fn compensation_of_row(a: *const i8, len: usize, ahead: isize) -> i32 {
     const BYTES: usize = LANES * K_PACK;
     let times = _mm512_set1_epi8(SIGN as i8);
     // Two sums, since an addition takes several cycles.
     let mut sums = [_mm512_setzero_si512(); 2];
     for two in (0..len).step_by(2 * BYTES) {
         for (sum, at) in sums.iter_mut().zip([two, two + BYTES]) {
+            if ahead != 0 {
+                prefetch_ahead(a.wrapping_add(at), ahead as usize);
+            }
             let mask = u64::MAX.unbounded_shr(BYTES.saturating_sub(len.saturating_sub(at)) as u32);
             // SAFETY: the caller's promise; masked lanes are not read.
             *sum = _mm512_dpbusd_epi32(*sum, times, unsafe { _mm512_maskz_loadu_epi8(mask, a.wrapping_add(at)) });
