@@ -6,7 +6,8 @@
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped` and
-//!   `amx`; `vectors`: what `x86` and `grouped` share; `vnni`: packing of bytes;
+//!   `amx`; `vectors`: what `x86` and `grouped` share; `vnni`, `transpose`: packing of
+//!   bytes, and of columns contiguous along k;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once; `unpacked`: the loops without packing;
@@ -62,6 +63,8 @@ mod scratch;
 mod small;
 mod sync;
 mod thread_pool;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
 mod unpacked;
 #[cfg(target_arch = "x86_64")]
 mod vectors;

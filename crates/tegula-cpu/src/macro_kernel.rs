@@ -459,7 +459,10 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let MicroKernel { vector_len, tile: [_, nr], k_pack, pack: [_, pack], .. } = *self.kernel;
         let k_groups = self.kernel.k_groups(k_range.len());
         // A few rows of B at a time, across all panels: neighbors in memory are read together.
-        for k in chunks(piece, self.pack_unit()) {
+        // Where columns are contiguous along k, each is read as a whole.
+        let along_k = self.product.b.strides()[1] == 1 && !self.kernel.padded_a;
+        let unit = if along_k { piece.len().max(1) } else { self.pack_unit() };
+        for k in chunks(piece, unit) {
             let done = (k.start - k_range.start) / k_pack;
             for of in chunks(cols.clone(), nr) {
                 let from = self.cols.start + of.start..self.cols.start + of.end;

@@ -12,6 +12,7 @@ use half::{bf16, f16};
 use super::micro_kernel::{self, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
 use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
+use super::transpose::pack_words;
 use super::vectors::*;
 use super::{grouped, vnni};
 
@@ -151,6 +152,12 @@ macro_rules! micro_kernels {
             /// As for [`super::micro_kernel::PackFn`].
             #[target_feature(enable = $features)]
             unsafe fn panel<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut $t) {
+                // Only vectors of AVX-512 have 16 lanes.
+                let same = T::K_PACK == 1 && size_of::<T>() == 4;
+                if same && LANES == 16 && from.strides()[1] == 1 && from.strides()[0] != 1 {
+                    // SAFETY: the caller's promise; a panel has whole vectors.
+                    return unsafe { pack_words(from, lanes, k, stride, to.cast()) };
+                }
                 // SAFETY: the caller's promise.
                 unsafe { pack::<T, T>(from, lanes, k, stride, to) }
             }
@@ -303,7 +310,7 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256
+    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256
 }
 micro_kernels! {
     /// f64 with AVX-512.
@@ -311,7 +318,7 @@ micro_kernels! {
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
@@ -442,6 +449,10 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
     /// As for [`super::micro_kernel::PackFn`].
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn panel(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
+        if from.strides()[1] == 1 && from.strides()[0] != 1 {
+            // SAFETY: the caller's promise; a panel has whole vectors.
+            return unsafe { pack_words(from, lanes, k, stride, to.cast()) };
+        }
         prefetch_panels(from, lanes.clone(), k.clone());
         // SAFETY: the caller's promise.
         unsafe { pack::<bf16, Pairs>(from, lanes, k, stride, to) }
