@@ -4,7 +4,8 @@
 //! accumulator: VDPBF16PS and VPDPBUSD (Intel SDM, volume 2). Packing B would bring those steps
 //! together in memory. For few rows it takes longer than the product, so these micro-kernels load
 //! as many rows of B as a lane has steps, and interleave them in registers. The columns are then
-//! out of order in the accumulators; the store to C restores their order.
+//! out of order in the accumulators; the store to C restores their order. Blocking and threads are
+//! not known here.
 
 use std::arch::x86_64::*;
 
@@ -243,17 +244,11 @@ fn pair_of_vector([even, odd]: [__m512i; 2]) -> [__m512i; 1] {
 fn four_of_vector([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 1] {
     let rows = _mm512_inserti32x4::<1>(first, _mm512_castsi512_si128(second));
     let rows = _mm512_inserti32x4::<2>(rows, _mm512_castsi512_si128(third));
-    [group_rows(_mm512_inserti32x4::<3>(rows, _mm512_castsi512_si128(fourth)))]
-}
-
-/// Groups four rows of 16 bytes by columns, and makes them unsigned.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn group_rows(rows: __m512i) -> __m512i {
+    let rows = _mm512_inserti32x4::<3>(rows, _mm512_castsi512_si128(fourth));
     // Group four columns of each row, then transpose each 4×4 block.
     let columns = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     let order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    vnni::unsigned(_mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, rows), order))
+    [vnni::unsigned(_mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, rows), order))]
 }
 
 /// Pairs of words along k. Each vector has every other four columns.

@@ -109,7 +109,7 @@ impl SamplingPlan {
     /// The plan with slots of at most `seconds` where calls of `call` seconds are long, but of one
     /// counted sample at least.
     ///
-    /// For devices whose clocks a slot of a different load does not change.
+    /// For devices where a slot does not change the clocks of the next one.
     pub fn with_slots_of(self, call: f64, seconds: f64) -> SamplingPlan {
         let (slot, warm_up) = LONG_SLOT_SECONDS;
         if !self.long_slots || seconds >= slot {
