@@ -6,7 +6,7 @@
 
 use tegula::epilogue::Activation;
 
-use super::{ReferenceElement, two_product, two_sum};
+use super::element::{ReferenceElement, two_product, two_sum};
 
 /// Largest slope of an activation, which scales errors: 1.1290 for GELU, 1.0998 for SiLU.
 pub fn slope(activation: Activation) -> f64 {
