@@ -20,10 +20,11 @@ The H100 has no newer ones. Left out are also multicast clusters below 20 µs, w
 faster by half a microsecond, tiles whose epilogue has changed since, and recipes slower than 1.6
 times the best of their family (1.35 times for older products). Some times of few rows are of `tegula
 bench`. f32 and f64 are of an H200: random shapes in order nn (`--random 200`, two seeds; some f64
-with split-K and packing were corrected for changes of these kernels), and 75 products in nn and nt,
-most of few rows. `blocked` has 120 constants and takes hours; those in use come from the same
-search with 3 times the weight on the 75 products, and 5 times on `shapes.txt`, and were checked on
-a held-out quarter. `memory` was fitted once and is held.
+with split-K and packing were corrected for changes of these kernels), and 206 products in nn and nt
+with 1 to 1024 rows. `blocked` has 120 constants. Those in use come from two searches with 3 times
+the weight on the 206 products and 5 times on `shapes.txt`, checked on a held-out third: the first
+changed all constants, the second those of copies and waves of register tiles, since the others are
+shared with `mma.sync`. `memory` was fitted once and is held.
 """
 import gzip
 import json
@@ -75,7 +76,7 @@ class Predictor:
         self.file = tempfile.NamedTemporaryFile("w", suffix=".txt")
         self.file.write("".join(lines))
         self.file.flush()
-        command = ["cargo", "run", "--quiet", "-p", "tegula-kernels", "--example", "predict", "--", self.file.name]
+        command = ["cargo", "run", "--release", "--quiet", "-p", "tegula-kernels", "--example", "predict", "--", self.file.name]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         constants = [field.split("=") for field in self.process.stdout.readline().split()]
         self.names = [name for name, _ in constants]

@@ -10,20 +10,20 @@ fitted! {
         /// instruction rate at full occupancy, and with one block per SM; the multiplier of the
         /// copy time; and the fixed microseconds of each wave.
         register: [[f64; 4]; 14] = [
-            [0.774, 0.732, 1.01, 5.98],
-            [0.881, 0.856, 0.856, 12.8],
-            [0.882, 0.794, 1.98, 4.0],
-            [0.753, 0.686, 1.11, 3.39],
-            [0.671, 0.585, 0.659, 0.516],
-            [0.554, 0.434, 0.708, 0.685],
-            [0.536, 0.514, 0.191, 0.346],
-            [0.85, 0.776, 1.31, 1.1],
-            [0.806, 0.786, 1.48, 1.81],
-            [0.79, 0.667, 0.732, 1.47],
-            [0.726, 0.7, 1.33, 7.17],
-            [0.701, 0.565, 0.998, 0.905],
-            [0.792, 0.732, 0.651, 2.29],
-            [0.669, 0.483, 0.161, 0.587],
+            [0.774, 0.732, 1.04, 6.0],
+            [0.881, 0.856, 0.827, 15.1],
+            [0.882, 0.794, 2.53, 4.16],
+            [0.753, 0.686, 1.15, 3.53],
+            [0.671, 0.585, 0.574, 0.423],
+            [0.554, 0.434, 0.581, 1.02],
+            [0.536, 0.514, 0.164, 0.523],
+            [0.85, 0.776, 1.46, 0.935],
+            [0.806, 0.786, 1.49, 1.68],
+            [0.79, 0.667, 0.844, 1.44],
+            [0.726, 0.7, 1.32, 6.95],
+            [0.701, 0.565, 1.03, 0.865],
+            [0.792, 0.732, 0.703, 1.77],
+            [0.669, 0.483, 0.147, 0.677],
         ],
         /// The same for each f64 tile on Tensor Cores, in the order of `DMMA`.
         dmma: [[f64; 4]; 10] = [
@@ -47,11 +47,12 @@ fitted! {
         /// Microseconds of latency of busy device memory.
         latency: f64 = 1.15,
         /// Nanoseconds per SM of a warp's copy of an element, and of 16 bytes, for 4-byte types.
-        copy: [f64; 2] = [2.15, 0.51],
+        copy: [f64; 2] = [2.0, 0.522],
         /// The same for f64.
         dmma_copy: [f64; 2] = [0.985, 0.0743],
-        /// Nanoseconds per SM of a warp's copy of an element that is transposed.
-        transposed_copy: f64 = 0.723,
+        /// Nanoseconds per SM of a warp's copy of an element that is transposed, of A and of B. The
+        /// multipliers of the tiles apply to A.
+        transposed_copy: [f64; 2] = [0.813, 2.54],
         /// The multiplier of the step time with element copies, for kernels without measured
         /// copies.
         element_copies: f64 = 1.15,

@@ -67,7 +67,7 @@ pub(super) fn time(
     let edge = 1.0 + measured.edge * (1.0 - 2.0 * filled[0].min(filled[1])).max(0.0).sqrt();
     let rate = RATE * relative_rate(problem.ty, measured.instruction) / clock_scale;
     let math_time = edge * layout_slowdown(&kernel, costs) * work / rate;
-    let copies = clock_scale * measured.copies * copies(&kernel, problem.ty, costs);
+    let copies = clock_scale * copies(&kernel, problem.ty, measured.copies, costs);
     let store = clock_scale * store(&kernel, problem.ty, costs);
     let fixed = clock_scale * measured.fixed;
     let (resident, multiprocessors) = (f64::from(blocks), f64::from(gpu.multiprocessors));
@@ -144,9 +144,9 @@ fn accesses(elements: u32, ty: Type, is_vector: bool) -> f64 {
     f64::from(elements) / if is_vector { 16.0 / ty.size() as f64 } else { 1.0 }
 }
 
-/// Microseconds of a block's copies per k-step, at the fitted clock. Kernels of reduced accuracy
-/// include them in their rates.
-fn copies(kernel: &Blocked, ty: Type, costs: &BlockedCosts) -> f64 {
+/// Microseconds of a block's copies per k-step, at the fitted clock, with the multiplier of the
+/// tile. Kernels of reduced accuracy include them in their rates.
+fn copies(kernel: &Blocked, ty: Type, multiplier: f64, costs: &BlockedCosts) -> f64 {
     let cost = match kernel.instruction {
         MathInstruction::Fma => costs.copy,
         MathInstruction::Dmma(_) => costs.dmma_copy,
@@ -158,9 +158,13 @@ fn copies(kernel: &Blocked, ty: Type, costs: &BlockedCosts) -> f64 {
         let is_transposed =
             kernel.instruction == MathInstruction::Fma && kernel.orders[operand] != kernel.preferred_orders()[operand];
         let is_vector = kernel.aligned_16[operand] && !is_transposed;
-        accesses(outer * bk, ty, is_vector) / 32.0
-            * if is_transposed { costs.transposed_copy } else { cost[usize::from(is_vector)] }
-            / 1e3
+        let access = match (is_transposed, operand) {
+            (false, _) => multiplier * cost[usize::from(is_vector)],
+            (true, 0) => multiplier * costs.transposed_copy[0],
+            // The multipliers were fitted to products with a row-major B.
+            (true, _) => costs.transposed_copy[1],
+        };
+        accesses(outer * bk, ty, is_vector) / 32.0 * access / 1e3
     };
     operand_time(0, bm) + operand_time(1, bn)
 }
@@ -188,8 +192,8 @@ fn layout_slowdown(kernel: &Blocked, costs: &BlockedCosts) -> f64 {
     let copies_elements =
         (0..2).any(|operand| kernel.needs_element_copies(operand, kernel.orders[operand], kernel.aligned_16[operand]));
     match kernel.instruction {
-        // At 4096³, nt and tn by nn.
-        MathInstruction::Dmma(_) if a != b => 1.05,
+        // nt by nn: 1.05 at 4096³, more with fewer rows. Narrow tiles are as fast as in nn.
+        MathInstruction::Dmma(_) if a != b && kernel.blocking.block[..2].iter().all(|&side| side > 32) => 1.1,
         MathInstruction::Mma(_) | MathInstruction::Limbs if copies_elements => costs.element_copies,
         _ => 1.0,
     }

@@ -7,7 +7,10 @@
 //! * the time of TMA, per requested row of 128 bytes. A row takes more clocks where it is not
 //!   aligned to 128 bytes. The two SMs of a TPC share TMA throughput (measured). Blocks of a
 //!   cluster request only their part of a multicast tile;
-//! * the time of memory, and the latency of a load, divided by the stages.
+//! * the time of memory, and the latency of a load, divided by the stages. A tile that is
+//!   contiguous along m or n is copied with elements of the next one, unless it is a multiple of 64
+//!   wide. In the first wave both find these in the L2 cache. Later ones read them from memory
+//!   again (measured).
 //!
 //! To this the model adds the epilogue of each tile, which ping-pong consumers hide, the prologue
 //! of the pipeline, and the time of device memory that is not hidden. Stream-K adds the fix-up. The
@@ -28,6 +31,8 @@ use crate::hopper::{Hopper, Pipeline};
 
 /// Elements of a 128-byte row that TMA copies.
 pub(super) const TMA_ROW_ELEMENTS: usize = 64;
+/// Elements of a 64-byte access to memory.
+const MEMORY_ACCESS_ELEMENTS: u32 = 32;
 
 /// The numbers of tiles along m and n, padded to whole clusters.
 pub(super) fn tiles(problem: &Problem, pipeline: Pipeline, swapped: bool) -> [usize; 2] {
@@ -82,6 +87,8 @@ struct OperandTraffic {
     bytes: f64,
     /// Microseconds of out-of-bounds rows while all SMs are busy.
     zero_fill: f64,
+    /// Bytes that the copies of the next tile read as well.
+    overlap: f64,
 }
 
 impl OperandTraffic {
@@ -90,9 +97,10 @@ impl OperandTraffic {
         let (tile, [cluster_m, cluster_n]) = (kernel.pipeline.tile, kernel.pipeline.cluster);
         let extents = if recipe.swapped { [problem.n, problem.m] } else { [problem.m, problem.n] };
         let (counts, rows) = (tiles(problem, kernel.pipeline, recipe.swapped), row_lengths(problem, recipe.swapped));
-        let mut all = OperandTraffic { tma: 0.0, bytes: 0.0, zero_fill: 0.0 };
+        let mut all = OperandTraffic { tma: 0.0, bytes: 0.0, zero_fill: 0.0, overlap: 0.0 };
         for i in 0..2 {
-            let (extent, count, tile) = (extents[i] as f64, counts[i] as f64, f64::from(tile[i]));
+            let (extent, count, width) = (extents[i] as f64, counts[i] as f64, tile[i]);
+            let tile = f64::from(width);
             // An operand contiguous along m or n is copied in whole rows of 128 bytes.
             let along_k = kernel.orders[i] == [Order2d::RowMajor, Order2d::ColMajor][i];
             let line = if along_k { 1.0 } else { TMA_ROW_ELEMENTS as f64 };
@@ -106,6 +114,11 @@ impl OperandTraffic {
             all.tma += share * in_bounds * row / gpu.clocks();
             all.bytes += share * extent / count * (TMA_ROW_ELEMENTS * problem.ty.size()) as f64;
             all.zero_fill += share * (copied - in_bounds) * costs.tma_zero_fill / gpu.clocks();
+            if !along_k && counts[i] > 1 {
+                let aligned = 1 << width.trailing_zeros().min(MEMORY_ACCESS_ELEMENTS.ilog2());
+                let overlap = copied - tile + f64::from(MEMORY_ACCESS_ELEMENTS - aligned);
+                all.overlap += share * overlap * (TMA_ROW_ELEMENTS * problem.ty.size()) as f64;
+            }
         }
         all
     }
@@ -190,8 +203,9 @@ pub(super) fn time_within(
         * (costs.tile_start + multicast_tile + accumulators / f64::from(cluster_k) * store + dsmem_reduction);
     let traffic = OperandTraffic::of(problem, recipe, costs, gpu);
     let bytes = (extents[0] * k + k * extents[1] + extents[0] * extents[1]) * batches * size;
-    // Each byte is read from memory once, by some block at some k-step.
-    let bytes_per_step = bytes / (work_tiles * f64::from(cluster_k) * k_steps);
+    // Each byte is read from memory by some block at some k-step.
+    let later_waves = (1.0 - concurrent_tiles / work_tiles).max(0.0);
+    let bytes_per_step = bytes / (work_tiles * f64::from(cluster_k) * k_steps) + later_waves * traffic.overlap;
     // A stage is copied again once it is multiplied, and arrives after the latency of a load.
     let latency = costs.load_latency / f64::from(kernel.pipeline.stages);
     // The times of a wave of this number of tiles, and of the prologue.
