@@ -12,7 +12,7 @@ use super::pack_source::PackSource;
 /// its C: enough to hide the cache miss.
 pub const PREFETCH_STEPS: usize = 64;
 /// Bytes from a row of a panel to what is prefetched while it is packed.
-const PANELS_AHEAD: usize = 192;
+pub const PANELS_AHEAD: usize = 192;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -79,15 +79,21 @@ pub fn prefetch_ahead<S>(from: *const S, ahead: usize) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_byte_add(ahead).cast()) };
 }
 
+/// Whether rows of B are prefetched for the panels that are packed next.
+#[inline(always)]
+pub fn panels_need_prefetch<T: Scalar>(from: PackSource<T>) -> bool {
+    let [lane_stride, k_stride] = from.strides();
+    let row_bytes = k_stride.unsigned_abs().saturating_mul(size_of::<T>());
+    Caches::detect().need_prefetch && lane_stride == 1 && row_bytes > 2 * PANELS_AHEAD
+}
+
 /// Prefetches rows of B for the panels that are packed next.
 ///
 /// Rows of a panel of bytes or bf16 are a cache line or two, and the next ones are far away: the
 /// processor does not fetch ahead.
 #[inline(always)]
 pub fn prefetch_panels<T: Scalar>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>) {
-    let [lane_stride, k_stride] = from.strides();
-    let row_bytes = k_stride.unsigned_abs().saturating_mul(size_of::<T>());
-    if !Caches::detect().need_prefetch || lane_stride != 1 || row_bytes <= 2 * PANELS_AHEAD {
+    if !panels_need_prefetch(from) {
         return;
     }
     for k in k {

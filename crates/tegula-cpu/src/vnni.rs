@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::caches::Caches;
 use super::micro_kernel::COMPENSATED_ROWS;
 use super::pack_source::PackSource;
-use super::vectors::{prefetch_ahead, prefetch_panels};
+use super::vectors::{PANELS_AHEAD, panels_need_prefetch, prefetch_ahead};
 
 /// Steps of k in one packed value.
 pub const K_PACK: usize = 4;
@@ -165,11 +165,14 @@ pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usi
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) -> usize {
     let mask = u64::MAX >> (LANES * K_PACK - lanes.len());
-    prefetch_panels(from, lanes.clone(), k.clone());
+    let prefetches = panels_need_prefetch(from);
     for at in k.clone().step_by(K_PACK) {
         let to = to.wrapping_add((at - k.start) / K_PACK * stride);
         // Rows out of bounds repeat the last one.
         let row = |d: usize| from.at(lanes.start, (at + d).min(k.end - 1));
+        if prefetches {
+            (0..4).for_each(|d| prefetch_ahead(row(d), PANELS_AHEAD));
+        }
         // SAFETY: the caller's promise; masked bytes are not read.
         let rows = [0, 1, 2, 3].map(|d| unsafe { _mm512_maskz_loadu_epi8(mask, row(d)) });
         for (i, step) in in_order(interleave(rows)).into_iter().enumerate().take(lanes.len().div_ceil(LANES)) {
