@@ -233,8 +233,12 @@ impl Accumulation {
         let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if fixed => kernel.kc,
-            // Each micro-tile of each step computes a compensation. Prefetches reach more rows.
-            _ if always_unpacked && skinny && kernel.compensation.is_some() && Caches::detect().need_prefetch => {
+            // Prefetches reach more rows. Fewer steps read and write C less often.
+            _ if always_unpacked
+                && skinny
+                && (m > 1 || kernel.compensation.is_some())
+                && Caches::detect().need_prefetch =>
+            {
                 4 * STREAMED_KC
             }
             _ if always_unpacked && skinny => STREAMED_KC,
