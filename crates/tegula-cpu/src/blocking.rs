@@ -49,6 +49,9 @@ const SKINNY_STEPS_PER_ROW: usize = 16;
 /// on many threads, where slices alone are fewer.
 const ENOUGH_CHUNKS: usize = 4;
 const SLICED_CHUNKS: usize = 8;
+/// Least columns of a macro tile for each row, where a thread has several, and columns of B are
+/// contiguous along k.
+const ALONG_K_COLS_PER_ROW: usize = 8;
 /// Least multiply-adds of such a slice, and of such a chunk.
 const MIN_SKINNY_WORK: usize = 1 << 19;
 /// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
@@ -90,6 +93,9 @@ pub struct BlockingPlan {
     pub round_steps: usize,
     /// Whether B was packed before the call, and is read in that form.
     pub prepacked: bool,
+    /// Whether rows are few, and columns of B contiguous along k: B is multiplied while it is
+    /// packed, and each thread packs A for itself.
+    pub along_k: bool,
     /// The rows and the columns of a macro tile are multiples of these.
     pub row_multiple: usize,
     pub col_multiple: usize,
@@ -292,7 +298,9 @@ impl BlockingPlan {
             accumulation;
         let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
-        let row_strips = !in_place && !unpacked && slices == 1 && k <= kc;
+        let few_rows = kernel.along_k.is_some_and(|along_k| m <= along_k.max_rows);
+        let along_k = few_rows && b_packed && !prepacked && problem.b[1] == 1;
+        let row_strips = !in_place && !unpacked && !along_k && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
         let prepacked = prepacked && !unpacked;
@@ -309,16 +317,17 @@ impl BlockingPlan {
             _ => justified,
         };
         let of_grid = grid_problem(kernel, problem, block, [kc, slices], b_packed);
-        let mut grid = match unpacked && !cached {
-            true => unpacked_grid(kernel, block, parts_of_slice, skinny),
-            false => Grid::choose(&of_grid),
+        let mut grid = match () {
+            _ if along_k => grid_along_k(kernel, block, parts_of_slice),
+            _ if unpacked && !cached => unpacked_grid(kernel, block, parts_of_slice, skinny),
+            _ => Grid::choose(&of_grid),
         };
         // Slices are shared as well.
         if slices > 1 {
             grid.threads = justified.min(slices * grid.tiles[0] * grid.tiles[1]);
         }
         // If all macro tiles are several NR wide, only the last has a partial micro-tile.
-        let wide = block[1] >= 4 * nr * grid.tiles[1];
+        let wide = block[1] >= 4 * nr * grid.tiles[1] && !along_k;
         let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };
         let mut plan = BlockingPlan {
             kc,
@@ -332,6 +341,7 @@ impl BlockingPlan {
             row_multiple: if cached { of_grid.tile[0] } else { kernel.tile[0] },
             col_multiple,
             prepacked,
+            along_k,
         };
         if plan.packs_first() {
             let lanes = if packed[0] { block[0] } else { 0 } + if grid.shared_b { block[1] } else { 0 };
@@ -370,13 +380,25 @@ impl BlockingPlan {
         let of_b =
             if self.grid.shared_b { [self.packed_cols(kernel, cols), k_groups, self.round_steps] } else { [0; 3] };
         let lanes = self.packed_lanes_per_worker(kernel, cols);
-        let of_workers = if self.packed[1] { [lanes, k_groups, self.grid.threads] } else { [0; 3] };
+        let of_workers = match () {
+            _ if self.along_k => [self.values_along_k(kernel, [m, n, k]), 1, self.grid.threads],
+            _ if self.packed[1] => [lanes, k_groups, self.grid.threads],
+            _ => [0; 3],
+        };
         let accumulators = match () {
             _ if self.in_place => [0; 3],
             _ if self.row_strips => [kernel.tile[0], self.widest_tile(kernel, cols), self.grid.threads],
             _ => [rows, cols, self.slices],
         };
         [of_a, of_b, of_workers, accumulators]
+    }
+
+    /// Values that a worker packs where B is contiguous along k: a vector of columns of a KC step,
+    /// and unpacked rows of A.
+    pub fn values_along_k<T: CpuElement>(&self, kernel: &MicroKernel<T>, [m, _, k]: [usize; 3]) -> usize {
+        let (steps, k_groups) = (slice_len(k, self.slices, self.kc) / self.kc, kernel.k_groups(self.kc.min(k)));
+        let rows = if self.packed[0] { 0 } else { m.min(self.block[0]) };
+        rows.saturating_mul(steps).saturating_add(kernel.vector_len).saturating_mul(k_groups)
     }
 
     /// Rows of packed A for rows of a block.
@@ -408,6 +430,14 @@ impl BlockingPlan {
         (cols.div_ceil(self.col_multiple).div_ceil(self.grid.tiles[1]) * self.col_multiple)
             .min(cols.next_multiple_of(kernel.vector_len))
     }
+}
+
+/// The grid of a product with few rows, where columns of B are contiguous along k: threads share
+/// the columns.
+fn grid_along_k<T: CpuElement>(kernel: &MicroKernel<T>, [rows, cols]: [usize; 2], threads: usize) -> Grid {
+    // Each macro tile packs A for itself: a small part of the time of its columns.
+    let each = if threads > 1 { (cols / (threads * ALONG_K_COLS_PER_ROW * rows)).clamp(1, ENOUGH_CHUNKS) } else { 1 };
+    Grid { threads, tiles: [1, (each * threads).min(cols.div_ceil(kernel.vector_len))], shared_b: false }
 }
 
 /// The grid of a product that reads A and B unpacked.

@@ -5,9 +5,9 @@
 //! - `isa`, `amx_detect`: detection and choice of the instruction set;
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
-//! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped` and
-//!   `amx`; `vectors`: what `x86` and `grouped` share; `vnni`, `transpose`: packing of
-//!   bytes, and of columns contiguous along k;
+//! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
+//!   `along_k` and `amx`; `vectors`: what those in vector instructions share; `vnni`, `transpose`:
+//!   packing of bytes, and of columns contiguous along k;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once; `unpacked`: the loops without packing;
@@ -33,6 +33,8 @@
 //! rounded once. No result depends on the number of threads.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod along_k;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]

@@ -15,7 +15,7 @@
 //! not packed either, and those that one thread multiplies in place skip all of these loops.
 
 use std::ops::Range;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use tegula_core::element::Scalar;
@@ -23,10 +23,11 @@ use tegula_core::error::Result;
 use tegula_core::progress::ProgressMeter;
 
 use super::blocking::{BlockingPlan, chunks, slice_len};
+use super::caches::Caches;
 use super::epilogue::MatrixEpilogue;
 use super::grid::Grid;
 use super::matrix_ptr::MatrixPtr;
-use super::micro_kernel::{Accumulate, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
+use super::micro_kernel::{Accumulate, AlongK, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
 use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
@@ -100,6 +101,10 @@ impl<T: CpuElement> Product<'_, T> {
                 match phase {
                     Phase::Pack(round) => block.pack_chunk(&round, chunk),
                     Phase::Multiply(round) => {
+                        if let Some(along_k) = kernel.along_k.filter(|_| plan.along_k) {
+                            // SAFETY: as below.
+                            return unsafe { block.macro_kernel_along_k(along_k, worker, &round, chunk) };
+                        }
                         // LOOP 4.
                         for step in block.kc_steps(&round, chunk) {
                             // SAFETY: the caller's promise. Chunks of a phase write disjoint
@@ -436,8 +441,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                     if tile_cols.len() == nr { nr } else { tile_cols.len().next_multiple_of(vector_len) } as isize;
                 let compensation = compensation.as_ref().map_or(null(), |rows| rows.as_ptr());
                 let b = panel(&tile_cols);
-                let operands =
-                    MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, b_ahead: 0, compensation, overlap };
+                let operands = MicroOperands::new(a, [a_row_stride, a_k_stride], b, b_k_stride);
+                let operands = MicroOperands { compensation, overlap, ..operands };
                 let sizes = [tile_rows.len(), tile_cols.len()];
                 let (micro_kernel, to) = (select_packed(sizes), c.at(tile_rows.start, tile_cols.start));
                 // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,
@@ -535,6 +540,79 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         }
     }
 
+    /// All KC steps of a macro tile of few rows, where columns of B are contiguous along k.
+    ///
+    /// A vector of columns is multiplied over all of k before the next, since few columns are read
+    /// fastest. The first rows read B unpacked, and pack it for the rows below.
+    ///
+    /// # Safety
+    /// As for [`Product::run`], for this chunk.
+    unsafe fn macro_kernel_along_k(&self, along_k: AlongK<T::Acc>, worker: usize, round: &Range<usize>, chunk: usize) {
+        let (&MicroKernel { vector_len, select_packed, compensation, .. }, product) = (self.kernel, self.product);
+        let (rows, cols) = self.macro_tile(chunk / self.plan.slices);
+        let steps = || self.kc_steps(round, chunk);
+        let panel = self.scratch[2].at(worker * self.plan.values_along_k(self.kernel, product.sizes));
+        let a_panel = panel.wrapping_add(vector_len * self.kernel.k_groups(self.plan.kc.min(product.sizes[2])));
+        if !self.plan.packed[0] {
+            steps().for_each(|step| self.pack_own_a(&step, a_panel));
+        }
+        let b_col_stride = product.b.strides()[0].wrapping_mul(size_of::<T>() as isize);
+        let b_ahead = if Caches::detect().need_prefetch { BYTES_AHEAD } else { 0 };
+        let height = along_k.height(rows.len());
+        for tile_cols in chunks(cols.clone(), vector_len) {
+            for step in steps() {
+                let KcStep { ref k_range, scale: [alpha, beta], accumulators: c, .. } = step;
+                let k_groups = self.kernel.k_groups(k_range.len());
+                for tile_rows in chunks(rows.clone(), height) {
+                    let a = match self.plan.packed[0] {
+                        true => self.packed_a(&tile_rows, step.k_groups_before, k_groups),
+                        false => self.own_a(&step, tile_rows.start, a_panel),
+                    };
+                    let a_row_stride = (k_groups * size_of::<T::Acc>()) as isize;
+                    // SAFETY: these rows are in packed A.
+                    let compensation = compensation.map(|f| unsafe { f(a, a_row_stride, tile_rows.len(), k_groups) });
+                    let mut operands = MicroOperands::new(a, [a_row_stride, 1], panel, vector_len as isize);
+                    operands.compensation = compensation.as_ref().map_or(null(), |rows| rows.as_ptr());
+                    let mut sizes = [tile_rows.len(), tile_cols.len(), k_groups];
+                    let mut select = select_packed;
+                    if tile_rows.start == rows.start {
+                        operands.b = product.b.at(self.cols.start + tile_cols.start, k_range.start).cast();
+                        (operands.b_col_stride, operands.b_ahead) = (b_col_stride, b_ahead);
+                        operands.b_panel = if tile_rows == rows { null_mut() } else { panel };
+                        (sizes[2], select) = (k_range.len(), along_k.select);
+                    }
+                    let to = c.at(tile_rows.start, tile_cols.start);
+                    // SAFETY: the micro-tile is in C or in scratch. Its operands are in packed A, and
+                    // in B or in the panel, which the first rows have packed.
+                    unsafe { select([sizes[0], sizes[1]])(sizes, alpha, &operands, beta, to, c.row_stride()) };
+                }
+            }
+        }
+        for step in steps() {
+            if step.last {
+                // SAFETY: the caller's promise. The accumulators are complete.
+                unsafe { self.epilogue(rows.clone(), cols.clone(), step.accumulators) };
+            }
+            product.count_work([rows.len(), cols.len(), step.k_range.len()]);
+        }
+    }
+
+    /// Packs the rows of A of a KC step for the macro tile alone, so that they share no sets of the
+    /// L1 cache with B.
+    fn pack_own_a(&self, step: &KcStep<T::Acc>, a_panel: *mut T::Acc) {
+        let (rows, k_groups) = (&step.rows, self.kernel.k_groups(step.k_range.len()));
+        let from = self.rows.start + rows.start..self.rows.start + rows.end;
+        let to = self.own_a(step, rows.start, a_panel);
+        // SAFETY: these rows are in the matrix, and the scratch of a worker holds them.
+        unsafe { (self.kernel.pack[0])(self.product.a, from, step.k_range.clone(), k_groups, to) };
+    }
+
+    /// A row of A that [`pack_own_a`](Self::pack_own_a) has packed.
+    fn own_a(&self, step: &KcStep<T::Acc>, row: usize, a_panel: *mut T::Acc) -> *mut T::Acc {
+        let k_groups = self.kernel.k_groups(step.k_range.len());
+        a_panel.wrapping_add(step.rows.len() * step.k_groups_before + (row - step.rows.start) * k_groups)
+    }
+
     /// The macro-kernel without packing B.
     ///
     /// # Safety
@@ -606,6 +684,8 @@ pub unsafe fn scale_c<T: CpuElement>(
     }
 }
 
+/// Bytes from columns of B contiguous along k to what is prefetched while they are multiplied.
+const BYTES_AHEAD: usize = 256;
 /// Micro-panels of A that are packed at a time.
 const MICRO_PANELS: usize = 8;
 /// Chunks of packing per thread: enough that no thread waits long for the last.

@@ -1,6 +1,7 @@
 //! Micro-kernels: an MR×NR tile of C accumulates in registers, from packed or unpacked operands.
 
 use std::ops::Range;
+use std::ptr::{null, null_mut};
 
 use tegula_core::element::{Arith, Element};
 
@@ -31,13 +32,37 @@ pub struct MicroOperands<S> {
     pub b: *const S,
     /// Stride of B along k, as of A.
     pub b_k_stride: isize,
-    /// Bytes from unpacked rows of B to what a micro-kernel prefetches meanwhile; 0 for nothing.
+    /// Bytes from unpacked B to what a micro-kernel prefetches meanwhile; 0 for nothing.
     pub b_ahead: usize,
+    /// For [`AlongK`]: bytes from a column of B to the next, and the panel to which the micro-kernel
+    /// also packs B, or null.
+    pub b_col_stride: isize,
+    pub b_panel: *mut S,
     /// The compensation of each row beside packed B, where [`MicroKernel::compensation`] is set;
     /// else unused.
     pub compensation: *const S,
     /// Packing and prefetching that an AMX micro-kernel does meanwhile.
     pub overlap: OverlappedPacking,
+}
+
+impl<S> MicroOperands<S> {
+    /// Operands without prefetches, compensation, or packing: A with its strides, B with its stride
+    /// along k.
+    #[inline(always)]
+    pub fn new(a: *const S, [a_row_stride, a_k_stride]: [isize; 2], b: *const S, b_k_stride: isize) -> Self {
+        MicroOperands {
+            a,
+            a_row_stride,
+            a_k_stride,
+            b,
+            b_k_stride,
+            b_ahead: 0,
+            b_col_stride: 0,
+            b_panel: null_mut(),
+            compensation: null(),
+            overlap: OverlappedPacking::NONE,
+        }
+    }
 }
 
 /// Packing of the next rows of A, and prefetching of C, while an AMX micro-kernel multiplies.
@@ -64,14 +89,24 @@ pub struct OverlappedPacking {
 impl OverlappedPacking {
     /// No rows, no prefetch.
     pub const NONE: OverlappedPacking = OverlappedPacking {
-        source: std::ptr::null(),
+        source: null(),
         source_row: 0,
         rows: 0,
-        dest: std::ptr::null_mut(),
+        dest: null_mut(),
         tail_mask: 0,
-        prefetch: std::ptr::null(),
+        prefetch: null(),
         prefetch_row: 0,
     };
+}
+
+impl<S> AlongK<S> {
+    /// The height of the micro-tiles of some rows, one below the other.
+    pub fn height(&self, rows: usize) -> usize {
+        let height = |most: usize| rows.div_ceil(rows.div_ceil(most).max(1)).max(1);
+        let time = |height: usize| rows.div_ceil(height) * height.max(self.full_rows);
+        let [lower, higher] = [height(self.full_rows), height(self.tile_rows)];
+        if time(lower) <= time(higher) { lower } else { higher }
+    }
 }
 
 /// `C ← alpha·A·B + beta·C` for a micro-tile of rows, columns, and k groups, or steps of k of
@@ -81,8 +116,9 @@ impl OverlappedPacking {
 /// columns are read and written.
 ///
 /// # Safety
-/// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`] for packed
-/// operands, and at most [`MicroKernel::max_rows`] for unpacked ones.
+/// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`] or
+/// [`AlongK::tile_rows`] for packed operands, and at most [`MicroKernel::max_rows`] for unpacked
+/// ones.
 /// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
 /// set and operands are packed. The operands can be read. C, with the row stride `row`, can be
 /// written, and read unless beta is 0.
@@ -184,6 +220,21 @@ pub struct MicroKernel<T: CpuElement> {
     /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
     /// [`MicroOperands`] are in elements.
     pub select_unpacked: Option<SelectFn<T::Acc>>,
+    /// The micro-kernels for columns of B contiguous along k; `None` where packing is required.
+    pub along_k: Option<AlongK<T::Acc>>,
+}
+
+/// Micro-kernels for packed A, and columns of B that are unpacked, each contiguous along k.
+#[derive(Clone, Copy)]
+pub struct AlongK<S> {
+    /// Rows of a product up to which they are faster than packing B before.
+    pub max_rows: usize,
+    /// Most rows of a micro-tile, also of one with packed B as narrow as this.
+    pub tile_rows: usize,
+    /// Rows from which the latency of multiplications is hidden.
+    pub full_rows: usize,
+    /// Selects the micro-kernel, for at most one vector of columns. Its last size is in steps of k.
+    pub select: SelectFn<S>,
 }
 
 impl<T: CpuElement> MicroKernel<T> {
@@ -209,6 +260,7 @@ impl<T: CpuElement> MicroKernel<T> {
             skinny_rows: if same { 64 } else { 32 },
             direct_a: same,
             select_unpacked: if same { Some(select_packed) } else { None },
+            along_k: None,
             padded_a: false,
             compensation: None,
             pack,

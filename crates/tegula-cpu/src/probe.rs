@@ -3,7 +3,6 @@
 //! On shared hardware vector code can run at half its rate for seconds while the reported clocks
 //! look normal. A short loop of multiply-adds, timed before and after a measurement, detects that.
 
-use std::ptr::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use tegula_core::element::Type;
 use tegula_core::threads;
 
 use super::isa::Isa;
-use super::micro_kernel::{CpuElement, MicroOperands, OverlappedPacking};
+use super::micro_kernel::{CpuElement, MicroOperands};
 use super::thread_pool::{self, parallel_phases};
 
 /// Steps of k of the micro-kernel; its panels stay in the L1 cache.
@@ -41,9 +40,7 @@ fn seconds() -> f64 {
     let [mr, nr] = kernel.tile;
     let (a, b, mut c) = (vec![1.0; STEPS * mr], vec![1.0; STEPS * nr], vec![0.0; mr * nr]);
     let a_row_stride = (STEPS * size_of::<f32>()) as isize;
-    let (a, b, b_k_stride) = (a.as_ptr(), b.as_ptr(), nr as isize);
-    let (compensation, overlap) = (null(), OverlappedPacking::NONE);
-    let operands = MicroOperands { a, a_row_stride, a_k_stride: 1, b, b_k_stride, b_ahead: 0, compensation, overlap };
+    let operands = MicroOperands::new(a.as_ptr(), [a_row_stride, 1], b.as_ptr(), nr as isize);
     let start = Instant::now();
     for _ in 0..REPEATS {
         // SAFETY: the CPU has the instruction set, and the panels and the micro-tile are full.

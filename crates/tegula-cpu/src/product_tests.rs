@@ -12,6 +12,7 @@ macro_rules! for_every_type {
     };
 }
 
+mod along_k;
 #[cfg(target_os = "linux")]
 mod fence;
 mod paths;

@@ -1,13 +1,11 @@
 //! The loops of products from unpacked operands.
 
-use std::ptr::null;
-
 use tegula_core::element::Scalar;
 
 use super::caches::Caches;
 use super::epilogue::MatrixEpilogue;
 use super::matrix_ptr::MatrixPtr;
-use super::micro_kernel::{CpuElement, MicroKernel, MicroOperands, OverlappedPacking, VECTORS};
+use super::micro_kernel::{CpuElement, MicroKernel, MicroOperands, VECTORS};
 
 /// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
 /// accumulators.
@@ -73,10 +71,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
         let select = kernel.select_unpacked.unwrap_or(kernel.select_packed);
         let vectors_of = |cols: usize| (cols + vector_len - 1) >> vector_len.trailing_zeros();
         let (a, a_row_stride) = (self.a.cast(), a_row.wrapping_mul(size_of::<T>() as isize));
-        let (compensation, overlap) = (null(), OverlappedPacking::NONE);
-        let b = self.b.cast();
-        let b_ahead = 0;
-        let mut operands = MicroOperands { a, a_row_stride, a_k_stride, b, b_k_stride, b_ahead, compensation, overlap };
+        let mut operands = MicroOperands::new(a, [a_row_stride, a_k_stride], self.b.cast(), b_k_stride);
         let mut widest = vectors_of(n).min(VECTORS);
         if n <= widest * vector_len && m <= max_rows[widest - 1] {
             // SAFETY: the caller's promise; C is one micro-tile.

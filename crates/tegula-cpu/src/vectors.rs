@@ -123,6 +123,33 @@ masks! {
     longs: "avx2", __m256i, lanes => _mm256_cmpgt_epi64(_mm256_set1_epi64x(lanes as i64), _mm256_setr_epi64x(0, 1, 2, 3));
 }
 
+/// `c ← alpha·sum + beta·c` for the accumulators of a micro-tile of rows and vectors. `c` is read
+/// unless `beta` is 0.
+macro_rules! update_c {
+    ($accumulators:ident: [$rows:expr, $vectors:expr], $alpha:expr, $beta:expr, $c:expr, $row:expr, $mask:expr, $t:ty, $lanes:expr, $splat:ident, $mul:ident, $add:ident, $load:expr, $store:expr) => {{
+        let (scale, keep) = ($splat($alpha), $splat($beta));
+        // A multiplication of 32-bit integers costs as much as several steps.
+        if $alpha != 1 as $t {
+            for i in 0..$rows {
+                for v in 0..$vectors {
+                    $accumulators[i][v] = $mul(scale, $accumulators[i][v]);
+                }
+            }
+        }
+        for i in 0..$rows {
+            for v in 0..$vectors {
+                let c = $c.offset(i as isize * $row).add(v * $lanes);
+                let mut sum = $accumulators[i][v];
+                if $beta != 0 as $t {
+                    sum = $add(sum, $mul(keep, $load(c, $mask(v))));
+                }
+                $store(c, $mask(v), sum)
+            }
+        }
+    }};
+}
+pub(super) use update_c;
+
 /// `sum` plus the products of four signed bytes of `a` and four unsigned bytes of `b`, wrapping.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]

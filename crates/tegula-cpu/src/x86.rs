@@ -9,12 +9,12 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::micro_kernel::{self, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
+use super::micro_kernel::{self, AlongK, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
 use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
 use super::transpose::pack_words;
 use super::vectors::*;
-use super::{grouped, vnni};
+use super::{along_k, grouped, vnni};
 
 /// Defines the micro-kernels of one type.
 ///
@@ -89,29 +89,9 @@ macro_rules! select {
                     step!(0);
                     (a, b) = (a.wrapping_offset(a_k_stride), b_rows.at(b, 1));
                 }
-                let (scale, keep) = ($splat(alpha), $splat(beta));
-                // A multiplication of 32-bit integers costs as much as several steps.
-                if alpha != 1 as $t {
-                    for i in 0..R {
-                        for v in 0..V {
-                            accumulators[i][v] = $mul(scale, accumulators[i][v]);
-                        }
-                    }
-                }
-                for i in 0..R {
-                    for v in 0..V {
-                        // SAFETY: the caller's promise: C has these rows and columns, and can be
-                        // read unless beta is 0.
-                        unsafe {
-                            let c = c.offset(i as isize * row).add(v * LANES);
-                            let mut sum = accumulators[i][v];
-                            if beta != 0 as $t {
-                                sum = $add(sum, $mul(keep, $load(c, mask(v))));
-                            }
-                            $store(c, mask(v), sum)
-                        }
-                    }
-                }
+                // SAFETY: the caller's promise: C has these rows and columns, and can be read unless
+                // beta is 0.
+                unsafe { update_c!(accumulators: [R, V], alpha, beta, c, row, mask, $t, LANES, $splat, $mul, $add, $load, $store) }
             }
 
             if $unmasked && cols.is_multiple_of(LANES) {
@@ -131,7 +111,7 @@ macro_rules! select {
 
 /// Defines the constructor of a [`MicroKernel`] from its selector.
 macro_rules! micro_kernels {
-    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal) => {
+    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr) => {
         $(#[$doc])*
         pub const fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -170,7 +150,10 @@ macro_rules! micro_kernels {
                 unsafe { micro_kernel::narrow::<T>(from, width, to, row, sizes) }
             }
 
-            MicroKernel { narrow: narrow::<T>, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
+            // Only this type has its own accumulators as packed values.
+            let same = T::K_PACK == 1 && size_of::<T>() == size_of::<$t>();
+            let along_k: Option<AlongK<$t>> = if same { $along_k } else { None };
+            MicroKernel { narrow: narrow::<T>, along_k, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
         }
     };
 }
@@ -276,7 +259,7 @@ select! {
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_ps(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16;
-    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
 }
 // At most 12 of 16 registers hold accumulators.
 select! {
@@ -310,40 +293,46 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256
+    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 })
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256
+    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 })
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
-    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384
+    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None
 }
 micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
+    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 })
 }
 micro_kernels! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
+    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 })
 }
 micro_kernels! {
     /// i32 with AVX2.
-    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
+    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX2.
-    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256
+    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None
 }
 
 /// bf16 with AVX-512.
 pub const fn avx512_bf16() -> MicroKernel<bf16> {
-    MicroKernel { select_unpacked: Some(unpacked_bf16), max_rows: [12, 12, 6, 6, 4, 4, 3, 3], kc: 512, ..avx512_f32() }
+    MicroKernel {
+        select_unpacked: Some(unpacked_bf16),
+        along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::bf16_512 }),
+        max_rows: [12, 12, 6, 6, 4, 4, 3, 3],
+        kc: 512,
+        ..avx512_f32()
+    }
 }
 
 /// The micro-kernels on unpacked bf16.
@@ -468,13 +457,19 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
         pack: [rows, panel],
         select_packed: packed_512_bf16,
         select_unpacked: Some(grouped::bf16_pairs),
+        along_k: Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 12, select: along_k::bf16_pairs }),
         ..avx512_f32()
     }
 }
 
 /// f16 with AVX-512.
 pub const fn avx512_f16() -> MicroKernel<f16> {
-    MicroKernel { select_unpacked: Some(unpacked_f16), kc: 512, ..avx512_f32() }
+    MicroKernel {
+        select_unpacked: Some(unpacked_f16),
+        along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f16_512 }),
+        kc: 512,
+        ..avx512_f32()
+    }
 }
 
 /// i8 with AVX-512.
@@ -496,6 +491,7 @@ pub const fn vnni_bytes() -> MicroKernel<i8> {
         pack: [vnni::pack_lane_major, vnni::pack_panel],
         select_packed: packed_512_bytes,
         select_unpacked: Some(grouped::bytes),
+        along_k: Some(AlongK { max_rows: 16, tile_rows: 8, full_rows: 8, select: along_k::bytes }),
         ..avx512_bytes()
     }
 }
