@@ -6,8 +6,8 @@
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
-//!   `along_k` and `amx`; `vectors`: what those in vector instructions share; `vnni`, `transpose`:
-//!   packing of bytes, and of columns contiguous along k;
+//!   `along_k` and `amx`; `vectors`: what those in vector instructions share; `vnni`:
+//!   packing of bytes; `transpose`: transpositions in registers;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once; `unpacked`: the loops without packing;

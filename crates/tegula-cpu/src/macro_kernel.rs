@@ -27,7 +27,7 @@ use super::caches::Caches;
 use super::epilogue::MatrixEpilogue;
 use super::grid::Grid;
 use super::matrix_ptr::MatrixPtr;
-use super::micro_kernel::{Accumulate, AlongK, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
+use super::micro_kernel::{Accumulate, AlongK, BYTES_AHEAD, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
 use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
@@ -461,7 +461,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
 
     /// Packs columns of B for a piece of a KC step. `to` holds the panels of the whole step.
     fn pack_b(&self, cols: &Range<usize>, k_range: Range<usize>, piece: Range<usize>, to: *mut T::Acc) {
-        let MicroKernel { vector_len, tile: [_, nr], k_pack, pack: [_, pack], .. } = *self.kernel;
+        let MicroKernel { vector_len, tile: [_, nr], k_pack, .. } = *self.kernel;
         let k_groups = self.kernel.k_groups(k_range.len());
         // A few rows of B at a time, across all panels: neighbors in memory are read together.
         // Where columns are contiguous along k, each is read as a whole.
@@ -475,7 +475,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 let to = to.wrapping_add((of.start - cols.start) * k_groups + done * width);
                 // SAFETY: these columns are in the matrix. The scratch holds them, and the panels
                 // and pieces of other threads are disjoint.
-                unsafe { pack(self.product.b, from, k.clone(), width, to) };
+                unsafe { self.kernel.pack_b(self.product.b, from, k.clone(), width, to) };
             }
         }
     }
@@ -684,8 +684,6 @@ pub unsafe fn scale_c<T: CpuElement>(
     }
 }
 
-/// Bytes from columns of B contiguous along k to what is prefetched while they are multiplied.
-const BYTES_AHEAD: usize = 256;
 /// Micro-panels of A that are packed at a time.
 const MICRO_PANELS: usize = 8;
 /// Chunks of packing per thread: enough that no thread waits long for the last.

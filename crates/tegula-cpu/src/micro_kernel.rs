@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::ptr::{null, null_mut};
 
-use tegula_core::element::{Arith, Element};
+use tegula_core::element::{Arith, Element, Scalar};
 
+use super::caches::Caches;
 use super::isa::Isa;
 use super::pack_source::PackSource;
 
@@ -13,6 +14,8 @@ pub const VECTORS: usize = 8;
 /// Most rows of a micro-tile whose accumulators start from a compensation.
 pub const COMPENSATED_ROWS: usize = 8;
 
+/// Bytes from columns of B contiguous along k to what is prefetched while they are read.
+pub const BYTES_AHEAD: usize = 256;
 /// Multiply-adds below which products of most micro-kernels are not packed.
 const SMALL_WORK: usize = 1 << 21;
 /// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
@@ -35,7 +38,7 @@ pub struct MicroOperands<S> {
     /// Bytes from unpacked B to what a micro-kernel prefetches meanwhile; 0 for nothing.
     pub b_ahead: usize,
     /// For [`AlongK`]: bytes from a column of B to the next, and the panel to which the micro-kernel
-    /// also packs B, or null.
+    /// also packs B, with the stride `b_k_stride`, or null.
     pub b_col_stride: isize,
     pub b_panel: *mut S,
     /// The compensation of each row beside packed B, where [`MicroKernel::compensation`] is set;
@@ -234,6 +237,7 @@ pub struct AlongK<S> {
     /// Rows from which the latency of multiplications is hidden.
     pub full_rows: usize,
     /// Selects the micro-kernel, for at most one vector of columns. Its last size is in steps of k.
+    /// One of no rows only packs B.
     pub select: SelectFn<S>,
 }
 
@@ -268,6 +272,37 @@ impl<T: CpuElement> MicroKernel<T> {
             setup: || (),
             teardown: || (),
             select_packed,
+        }
+    }
+
+    /// Packs columns of B for a range of k: k groups are `stride` values apart.
+    ///
+    /// # Safety
+    /// As for [`PackFn`], and `to` holds whole vectors of each group.
+    pub unsafe fn pack_b(
+        &self,
+        from: PackSource<T>,
+        cols: Range<usize>,
+        k: Range<usize>,
+        stride: usize,
+        to: *mut T::Acc,
+    ) {
+        let [col_stride, k_stride] = from.strides();
+        let Some(along_k) = self.along_k.filter(|_| k_stride == 1 && col_stride != 1) else {
+            // SAFETY: the caller's promise.
+            return unsafe { (self.pack[1])(from, cols, k, stride, to) };
+        };
+        from.assert_contains(&cols, &k);
+        for first in cols.clone().step_by(self.vector_len) {
+            let sizes = [0, self.vector_len.min(cols.end - first), k.len()];
+            let operands = MicroOperands {
+                b_col_stride: col_stride.wrapping_mul(size_of::<T>() as isize),
+                b_ahead: if Caches::detect().need_prefetch { BYTES_AHEAD } else { 0 },
+                b_panel: to.wrapping_add(first - cols.start),
+                ..MicroOperands::new(null(), [0; 2], from.at(first, k.start).cast(), stride as isize)
+            };
+            // SAFETY: the caller's promise. Without rows, neither A nor C is accessed.
+            unsafe { (along_k.select)([0, sizes[1]])(sizes, T::Acc::ONE, &operands, T::Acc::ZERO, null_mut(), 0) };
         }
     }
 

@@ -45,7 +45,7 @@ impl PackedB {
                     let to = matrix.wrapping_add(panel_offset(kernel, n, k_range.start, cols.start, k_groups));
                     // SAFETY: these columns and steps are in the matrix, panels are disjoint, and
                     // the CPU has the instruction set.
-                    unsafe { (kernel.pack[1])(b, cols, k_range.clone(), width, to) };
+                    unsafe { kernel.pack_b(b, cols, k_range.clone(), width, to) };
                 }
             }
         }

@@ -1,59 +1,11 @@
-//! Packing of columns of B that are contiguous along k, by transposing blocks in registers; and the
-//! transpositions, which the micro-kernels of `along_k` share.
-//!
-//! A block is 16 lanes of 64 bytes, each a cache line or two, read once. Reading step after step
-//! instead would return to each line as often as it has steps, and lines of rows a power of two
-//! apart evict each other.
+//! Transpositions of square blocks in registers.
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
-use tegula_core::element::Scalar;
-
-use super::pack_source::PackSource;
 use super::vnni::in_order;
 
-/// Lanes of a vector, and packed values of a lane in a block.
+/// Lanes of a vector of 32-bit values.
 const LANES: usize = 16;
-/// Bytes of a vector.
-const BYTES: usize = 64;
-/// Bytes of a packed value.
-const VALUE: usize = 4;
-
-/// Packs lanes that are contiguous along k to 32-bit values, group-major: groups are `stride`
-/// values apart. A value is as many elements as it has room for; missing ones are zeros. Padding to
-/// whole vectors is unspecified.
-///
-/// # Safety
-/// As for [`super::micro_kernel::PackFn`], and `to` holds whole vectors of each group.
-#[target_feature(enable = "avx512f,avx512bw")]
-pub unsafe fn pack_words<T: Scalar>(
-    from: PackSource<T>,
-    lanes: Range<usize>,
-    k: Range<usize>,
-    stride: usize,
-    to: *mut u32,
-) {
-    from.assert_contains(&lanes, &k);
-    assert_eq!(from.strides()[1], 1, "lanes are not contiguous along k");
-    for lane in lanes.clone().step_by(LANES) {
-        for at in k.clone().step_by(BYTES / size_of::<T>()) {
-            let bytes = BYTES.min((k.end - at) * size_of::<T>());
-            let mask = u64::MAX >> (BYTES - bytes);
-            let mut rows = [_mm512_setzero_si512(); LANES];
-            for (i, row) in rows.iter_mut().enumerate().take(lanes.end - lane) {
-                // SAFETY: the caller's promise; masked bytes are not read.
-                *row = unsafe { _mm512_maskz_loadu_epi8(mask, from.at(lane + i, at).cast()) };
-            }
-            let groups = transposed(rows);
-            let to = to.wrapping_add((at - k.start) * size_of::<T>() / VALUE * stride + lane - lanes.start);
-            for (i, &group) in groups.iter().enumerate().take(bytes.div_ceil(VALUE)) {
-                // SAFETY: the caller's promise.
-                unsafe { _mm512_storeu_si512(to.wrapping_add(i * stride).cast(), group) };
-            }
-        }
-    }
-}
 
 /// Transposes 16×16 values of 32 bits.
 #[inline]
@@ -132,50 +84,4 @@ pub fn transposed_f64_256(rows: [__m256d; 4]) -> [__m256d; 4] {
         _mm256_permute2f128_pd::<0x31>(low, next_low),
         _mm256_permute2f128_pd::<0x31>(high, next_high),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use half::bf16;
-    use tegula_core::matrix::{Layout, Shape};
-
-    use super::*;
-    use crate::micro_kernel::CpuElement;
-    use crate::pack::{Packing, Pairs, pack};
-
-    /// Transposed blocks have the values that packing one step after the other has.
-    fn check<T: CpuElement, P: Packing<T>>(number: impl Fn(usize) -> T) {
-        const COLS: usize = 53;
-        const K: usize = 101;
-        let columns: Vec<T> = (0..COLS * K).map(number).collect();
-        // SAFETY: the elements outlive the source.
-        let from = unsafe { PackSource::rows(columns.as_ptr(), Layout::row_major(Shape::new(COLS, K)).unwrap()) };
-        for lanes in [0..1, 3..19, 5..53, 36..53, 7..40] {
-            for k in [0..1, 0..16, 3..35, 1..100, 0..101] {
-                let (groups, width) = (k.len().div_ceil(P::K_PACK), lanes.len().next_multiple_of(LANES));
-                let (mut words, mut plain) = (vec![0u32; groups * width], vec![T::Acc::ZERO; groups * width]);
-                // SAFETY: lanes and steps are in the matrix, both have whole vectors of all groups,
-                // and the CPU has the instructions.
-                unsafe {
-                    pack_words(from, lanes.clone(), k.clone(), width, words.as_mut_ptr());
-                    pack::<T, P>(from, lanes.clone(), k.clone(), width, plain.as_mut_ptr());
-                }
-                for group in 0..groups {
-                    let row = group * width..group * width + lanes.len();
-                    let plain: Vec<_> = plain[row.clone()].iter().map(|x| x.to_bits()).collect();
-                    let words: Vec<_> = words[row].iter().map(|&x| u64::from(x)).collect();
-                    assert_eq!(words, plain, "{} {lanes:?} {k:?} group {group}", T::TYPE);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn transposed_panels_are_those_of_single_steps() {
-        if !is_x86_feature_detected!("avx512bw") {
-            return eprintln!("skipped: transposed panels (this CPU has no AVX-512)");
-        }
-        check::<f32, f32>(|i| i as f32);
-        check::<bf16, Pairs>(|i| bf16::from_bits(i as u16));
-    }
 }

@@ -12,7 +12,6 @@ use half::{bf16, f16};
 use super::micro_kernel::{self, AlongK, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
 use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
-use super::transpose::pack_words;
 use super::vectors::*;
 use super::{along_k, grouped, vnni};
 
@@ -132,12 +131,6 @@ macro_rules! micro_kernels {
             /// As for [`super::micro_kernel::PackFn`].
             #[target_feature(enable = $features)]
             unsafe fn panel<T: CpuElement<Acc = $t>>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut $t) {
-                // Only vectors of AVX-512 have 16 lanes.
-                let same = T::K_PACK == 1 && size_of::<T>() == 4;
-                if same && LANES == 16 && from.strides()[1] == 1 && from.strides()[0] != 1 {
-                    // SAFETY: the caller's promise; a panel has whole vectors.
-                    return unsafe { pack_words(from, lanes, k, stride, to.cast()) };
-                }
                 // SAFETY: the caller's promise.
                 unsafe { pack::<T, T>(from, lanes, k, stride, to) }
             }
@@ -438,10 +431,6 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
     /// As for [`super::micro_kernel::PackFn`].
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn panel(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
-        if from.strides()[1] == 1 && from.strides()[0] != 1 {
-            // SAFETY: the caller's promise; a panel has whole vectors.
-            return unsafe { pack_words(from, lanes, k, stride, to.cast()) };
-        }
         prefetch_panels(from, lanes.clone(), k.clone());
         // SAFETY: the caller's promise.
         unsafe { pack::<bf16, Pairs>(from, lanes, k, stride, to) }
