@@ -21,8 +21,8 @@ use super::vnni::unsigned;
 /// Defines the micro-kernels of one type.
 ///
 /// `$select` selects one by the rows and columns of a micro-tile. `$e` is the type of the elements
-/// of B, `$s` that of packed values, which A has, and `$t` that of the accumulators. `$load` loads a
-/// range of elements of a column as the packed values of a vector, `$group` elements each.
+/// of B, `$s` that of packed values, which A has, and `$t` that of the accumulators. `$load` loads
+/// a range of elements of a column as the packed values of a vector, `$group` elements each.
 /// `$transposed` transposes as many vectors, at first `$zero`, as they have lanes, which `$at`
 /// counts. The other parameters are those of `select!` in `x86`.
 macro_rules! along_k {
@@ -35,8 +35,8 @@ macro_rules! along_k {
             const STEPS: usize = $group * LANES;
 
             /// # Safety
-            /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows or none, and a whole vector
-            /// of columns if `WHOLE`.
+            /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows or none, and a whole
+            /// vector of columns if `WHOLE`.
             #[target_feature(enable = $features)]
             unsafe fn micro_kernel<const R: usize, const WHOLE: bool>([_, cols, k]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let MicroOperands { a_row_stride, b_ahead, b_col_stride, b_panel, .. } = *operands;
@@ -64,8 +64,8 @@ macro_rules! along_k {
                         let mut columns = [$zero; LANES];
                         let mut column = b;
                         for i in 0..LANES {
-                            // SAFETY: the caller's promise: B has these columns and steps; masked ones
-                            // are not read.
+                            // SAFETY: the caller's promise: B has these columns and steps; masked
+                            // ones are not read.
                             columns[i] = unsafe { $load(column, $from, $to) };
                             column = column.wrapping_byte_offset(to_next(i));
                         }
@@ -79,7 +79,7 @@ macro_rules! along_k {
                         let values = $transposed(columns);
                         if !b_panel.is_null() {
                             $(if $at * $group >= $from && $at * $group < $to {
-                                // SAFETY: the caller's promise: the panel holds a vector of each group.
+                                // SAFETY: the caller's promise: the panel holds whole groups.
                                 unsafe { panel.wrapping_add($at * panel_stride).cast::<$vector>().write_unaligned(values[$at]) };
                             })+
                         }
@@ -110,8 +110,8 @@ macro_rules! along_k {
                 if left > 0 {
                     block!(0, left);
                 }
-                // SAFETY: the caller's promise: C has these rows and columns, and can be read unless
-                // beta is 0.
+                // SAFETY: the caller's promise: C has these rows and columns, and can be read
+                // unless beta is 0.
                 unsafe { update_c!(accumulators: [R, 1], alpha, beta, c, row, mask, $t, LANES, $splat, $mul, $add, $load_c, $store) }
             }
 
@@ -176,8 +176,9 @@ along_k! {
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd; 0 1 2 3 4 5 6; 0 1 2 3
 }
 
-/// Steps from the start of the block in memory of each column to its first step, if that is the same
-/// for all columns and a number of whole groups; else 0. So whole blocks straddle no cache lines.
+/// Steps from the start of the block in memory of each column to its first step, if that is the
+/// same for all columns and a number of whole groups; else 0. So whole blocks straddle no cache
+/// lines.
 fn steps_from_block<T>(b: *const T, col_stride: isize, block: usize, group: usize) -> usize {
     let (before, group_bytes) = (b as usize % (block * size_of::<T>()), group * size_of::<T>());
     let same = col_stride % (block * size_of::<T>()) as isize == 0 && before.is_multiple_of(group_bytes);

@@ -582,8 +582,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                         (sizes[2], select) = (k_range.len(), along_k.select);
                     }
                     let to = c.at(tile_rows.start, tile_cols.start);
-                    // SAFETY: the micro-tile is in C or in scratch. Its operands are in packed A, and
-                    // in B or in the panel, which the first rows have packed.
+                    // SAFETY: the micro-tile is in C or in scratch. Its operands are in packed A,
+                    // and in B or in the panel, which the first rows have packed.
                     unsafe { select([sizes[0], sizes[1]])(sizes, alpha, &operands, beta, to, c.row_stride()) };
                 }
             }

@@ -37,8 +37,8 @@ pub struct MicroOperands<S> {
     pub b_k_stride: isize,
     /// Bytes from unpacked B to what a micro-kernel prefetches meanwhile; 0 for nothing.
     pub b_ahead: usize,
-    /// For [`AlongK`]: bytes from a column of B to the next, and the panel to which the micro-kernel
-    /// also packs B, with the stride `b_k_stride`, or null.
+    /// For [`AlongK`]: bytes from a column of B to the next, and the panel to which the
+    /// micro-kernel also packs B, with the stride `b_k_stride`, or null.
     pub b_col_stride: isize,
     pub b_panel: *mut S,
     /// The compensation of each row beside packed B, where [`MicroKernel::compensation`] is set;

@@ -88,8 +88,8 @@ macro_rules! select {
                     step!(0);
                     (a, b) = (a.wrapping_offset(a_k_stride), b_rows.at(b, 1));
                 }
-                // SAFETY: the caller's promise: C has these rows and columns, and can be read unless
-                // beta is 0.
+                // SAFETY: the caller's promise: C has these rows and columns, and can be read
+                // unless beta is 0.
                 unsafe { update_c!(accumulators: [R, V], alpha, beta, c, row, mask, $t, LANES, $splat, $mul, $add, $load, $store) }
             }
 
