@@ -6,8 +6,8 @@
 //! further rows they also store the blocks, which are then a packed panel in the L1 cache. Without
 //! rows they pack B for large products.
 //!
-//! A block has as many columns as a vector has lanes: more columns at a time, each on a page of its
-//! own, are read more slowly than micro-tiles of one vector lose.
+//! A block has as many columns as a vector has lanes. Reading more columns at a time, each on a
+//! page of its own, costs more than micro-tiles of one vector lose.
 
 use std::arch::x86_64::*;
 
@@ -176,9 +176,9 @@ along_k! {
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd; 0 1 2 3 4 5 6; 0 1 2 3
 }
 
-/// Steps from the start of the block in memory of each column to its first step, if that is the
-/// same for all columns and a number of whole groups; else 0. So whole blocks straddle no cache
-/// lines.
+/// Elements of a column from the start of its block in memory to its first step, if that is the
+/// same for all columns and a number of whole groups; else 0. So whole blocks straddle no lines.
+/// `col_stride` is in bytes, `block` and `group` are in elements.
 fn steps_from_block<T>(b: *const T, col_stride: isize, block: usize, group: usize) -> usize {
     let (before, group_bytes) = (b as usize % (block * size_of::<T>()), group * size_of::<T>());
     let same = col_stride % (block * size_of::<T>()) as isize == 0 && before.is_multiple_of(group_bytes);

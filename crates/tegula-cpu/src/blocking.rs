@@ -49,11 +49,14 @@ const SKINNY_STEPS_PER_ROW: usize = 16;
 /// on many threads, where slices alone are fewer.
 const ENOUGH_CHUNKS: usize = 4;
 const SLICED_CHUNKS: usize = 8;
-/// Least columns of a macro tile for each row, where a thread has several, and columns of B are
-/// contiguous along k.
-const ALONG_K_COLS_PER_ROW: usize = 8;
 /// Least multiply-adds of such a slice, and of such a chunk.
 const MIN_SKINNY_WORK: usize = 1 << 19;
+/// Least columns of a macro tile for each row of A, where threads have several macro tiles each,
+/// and columns of B are contiguous along k.
+const ALONG_K_COLS_PER_ROW: usize = 8;
+/// Most bytes of A that a thread packs there, in sizes of the L2 cache. Longer rows are read again
+/// from memory for every vector of columns.
+const ALONG_K_L2: usize = 4;
 /// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
 /// a page apart: these stay in the cache of each thread, while packed panels would come from the
 /// caches of others.
@@ -93,8 +96,8 @@ pub struct BlockingPlan {
     pub round_steps: usize,
     /// Whether B was packed before the call, and is read in that form.
     pub prepacked: bool,
-    /// Whether rows are few, and columns of B contiguous along k: B is multiplied while it is
-    /// packed, and each thread packs A for itself.
+    /// Whether rows are few, and columns of B contiguous along k: the micro-kernels transpose B
+    /// themselves. Each macro tile packs A for itself, unless A is packed first.
     pub along_k: bool,
     /// The rows and the columns of a macro tile are multiples of these.
     pub row_multiple: usize,
@@ -235,11 +238,12 @@ impl Accumulation {
         let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
-        let along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
-        let a_readable = kernel.direct_a && (along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
+        let a_along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
+        let a_readable = kernel.direct_a && (a_along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         let kc = match () {
             _ if fixed => kernel.kc,
-            // Prefetches reach more rows. Fewer steps read and write C less often.
+            // Prefetches reach more rows, and C is read and written less often. One row, which
+            // reads B fastest, gains nothing.
             _ if always_unpacked
                 && skinny
                 && (m > 1 || kernel.compensation.is_some())
@@ -299,7 +303,11 @@ impl BlockingPlan {
         let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
         let few_rows = kernel.along_k.is_some_and(|along_k| m <= along_k.max_rows);
-        let along_k = few_rows && b_packed && !prepacked && problem.b[1] == 1;
+        let of_a = if a_packed { 0 } else { m.saturating_mul(slice_len(k, slices, kc)) };
+        let fits = of_a.saturating_mul(size_of::<T>()) <= ALONG_K_L2 * Caches::detect().l2;
+        // Threads share the columns alone.
+        let enough_cols = n.div_ceil(kernel.vector_len).saturating_mul(slices) >= justified;
+        let along_k = few_rows && b_packed && !prepacked && problem.b[1] == 1 && fits && enough_cols;
         let row_strips = !in_place && !unpacked && !along_k && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
@@ -435,9 +443,10 @@ impl BlockingPlan {
 /// The grid of a product with few rows, where columns of B are contiguous along k: threads share
 /// the columns.
 fn grid_along_k<T: CpuElement>(kernel: &MicroKernel<T>, [rows, cols]: [usize; 2], threads: usize) -> Grid {
-    // Each macro tile packs A for itself: a small part of the time of its columns.
+    // A macro tile may pack A for itself: a small part of the time of its columns.
     let each = if threads > 1 { (cols / (threads * ALONG_K_COLS_PER_ROW * rows)).clamp(1, ENOUGH_CHUNKS) } else { 1 };
-    Grid { threads, tiles: [1, (each * threads).min(cols.div_ceil(kernel.vector_len))], shared_b: false }
+    let tiles = (each * threads).min(cols.div_ceil(kernel.vector_len)).max(1);
+    Grid { threads: threads.min(tiles), tiles: [1, tiles], shared_b: false }
 }
 
 /// The grid of a product that reads A and B unpacked.

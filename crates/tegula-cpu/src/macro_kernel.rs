@@ -540,9 +540,10 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         }
     }
 
-    /// All KC steps of a macro tile of few rows, where columns of B are contiguous along k.
+    /// All KC steps of a round for a macro tile of few rows, where columns of B are contiguous
+    /// along k.
     ///
-    /// A vector of columns is multiplied over all of k before the next, since few columns are read
+    /// A vector of columns is multiplied over the round before the next, since few columns are read
     /// fastest. The first rows read B unpacked, and pack it for the rows below.
     ///
     /// # Safety
@@ -586,6 +587,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                     // and in B or in the panel, which the first rows have packed.
                     unsafe { select([sizes[0], sizes[1]])(sizes, alpha, &operands, beta, to, c.row_stride()) };
                 }
+                product.count_work([rows.len(), tile_cols.len(), k_range.len()]);
             }
         }
         for step in steps() {
@@ -593,12 +595,11 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 // SAFETY: the caller's promise. The accumulators are complete.
                 unsafe { self.epilogue(rows.clone(), cols.clone(), step.accumulators) };
             }
-            product.count_work([rows.len(), cols.len(), step.k_range.len()]);
         }
     }
 
-    /// Packs the rows of A of a KC step for the macro tile alone, so that they share no sets of the
-    /// L1 cache with B.
+    /// Packs the rows of A of a KC step for the macro tile alone. Unpacked rows that are far apart
+    /// fall into few sets of the L1 cache, as the columns of B do.
     fn pack_own_a(&self, step: &KcStep<T::Acc>, a_panel: *mut T::Acc) {
         let (rows, k_groups) = (&step.rows, self.kernel.k_groups(step.k_range.len()));
         let from = self.rows.start + rows.start..self.rows.start + rows.end;

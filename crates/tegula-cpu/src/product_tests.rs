@@ -275,6 +275,13 @@ fn micro_kernels_meet_the_constraints_of_blocking() {
             );
             assert!(kc % (k_pack * k_unit) == 0, "{isa} {}", T::TYPE);
             assert!(kernel.compensation.is_none() || mr <= micro_kernel::COMPENSATED_ROWS, "{isa} {}", T::TYPE);
+            if let Some(along_k) = kernel.along_k {
+                assert!(along_k.full_rows <= along_k.tile_rows, "{isa} {}", T::TYPE);
+                let compensated = kernel.compensation.is_some();
+                assert!(!compensated || along_k.tile_rows <= micro_kernel::COMPENSATED_ROWS, "{isa} {}", T::TYPE);
+                // Micro-tiles of this height exist for packed operands as well.
+                let _ = (kernel.select_packed)([along_k.tile_rows, vector_len]);
+            }
         }
     }
     for_every_type!(one);

@@ -120,5 +120,33 @@ fn cases_cover_every_blocking_plan() {
     covered("split along columns", |plan| plan.grid.tiles[1] > 1);
     covered("with shared panels of B", |plan| plan.packed == [false, true] && plan.grid.shared_b);
     covered("of several rounds", |plan| plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packed[0]);
+    covered("along k", |plan| plan.along_k);
+    covered("along k and sliced", |plan| plan.along_k && plan.slices > 1);
     covered("of several blocks", |plan| plan.block[1] < 4001 && plan.block[1] > 3000);
+}
+
+/// Threads do not pack long rows of A each for itself.
+#[test]
+fn workspaces_of_long_rows_fit_in_memory() {
+    fn one<T: CpuElement>() {
+        let (sizes @ [_, _, k], one) = ([16, 4096, 1 << 20], T::Acc::ONE);
+        for (isa, batch_invariant) in instruction_sets().into_iter().flat_map(|isa| [(isa, false), (isa, true)]) {
+            let problem = BlockingProblem {
+                batch_invariant,
+                sizes,
+                scalars: [one, T::Acc::ZERO],
+                a: [k as isize, 1],
+                b: [k as isize, 1],
+                c_col: 1,
+                prepacked: false,
+                threads: 128,
+            };
+            let kernel = T::micro_kernel(isa);
+            let plan = BlockingPlan::new(kernel, &problem, Accumulation::new(kernel, &problem));
+            let values: usize =
+                plan.workspace_extents(kernel, sizes).iter().map(|extents| extents.iter().product::<usize>()).sum();
+            assert!(values < 1 << 28, "{isa} {}: {values} values", T::TYPE);
+        }
+    }
+    for_every_type!(one);
 }

@@ -192,7 +192,8 @@ fn layout_slowdown(kernel: &Blocked, costs: &BlockedCosts) -> f64 {
     let copies_elements =
         (0..2).any(|operand| kernel.needs_element_copies(operand, kernel.orders[operand], kernel.aligned_16[operand]));
     match kernel.instruction {
-        // nt by nn: 1.05 at 4096³, more with fewer rows. Narrow tiles are as fast as in nn.
+        // nt, and tn likewise, by nn: 1.05 at 4096³, more with fewer rows. Tiles with a side of at
+        // most 32 are as fast as in nn.
         MathInstruction::Dmma(_) if a != b && kernel.blocking.block[..2].iter().all(|&side| side > 32) => 1.1,
         MathInstruction::Mma(_) | MathInstruction::Limbs if copies_elements => costs.element_copies,
         _ => 1.0,

@@ -9,7 +9,7 @@
 //!   cluster request only their part of a multicast tile;
 //! * the time of memory, and the latency of a load, divided by the stages. A tile that is
 //!   contiguous along m or n is copied with elements of the next one, unless it is a multiple of 64
-//!   wide. In the first wave both find these in the L2 cache. Later ones read them from memory
+//!   wide. Tiles of the first wave find these in the L2 cache. Later waves read them from memory
 //!   again (measured).
 //!
 //! To this the model adds the epilogue of each tile, which ping-pong consumers hide, the prologue
@@ -87,7 +87,7 @@ struct OperandTraffic {
     bytes: f64,
     /// Microseconds of out-of-bounds rows while all SMs are busy.
     zero_fill: f64,
-    /// Bytes that the copies of the next tile read as well.
+    /// Bytes per k-step that the copies of the next tile read as well.
     overlap: f64,
 }
 
@@ -114,7 +114,7 @@ impl OperandTraffic {
             all.tma += share * in_bounds * row / gpu.clocks();
             all.bytes += share * extent / count * (TMA_ROW_ELEMENTS * problem.ty.size()) as f64;
             all.zero_fill += share * (copied - in_bounds) * costs.tma_zero_fill / gpu.clocks();
-            if !along_k && counts[i] > 1 {
+            if !along_k && extents[i] > width as usize {
                 let aligned = 1 << width.trailing_zeros().min(MEMORY_ACCESS_ELEMENTS.ilog2());
                 let overlap = copied - tile + f64::from(MEMORY_ACCESS_ELEMENTS - aligned);
                 all.overlap += share * overlap * (TMA_ROW_ELEMENTS * problem.ty.size()) as f64;

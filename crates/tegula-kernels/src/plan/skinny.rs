@@ -252,7 +252,7 @@ fn time(problem: &Problem, measured: &Measured, blocks: f64, split: Split, gpu: 
     let (batches, size) = (problem.batches as f64, problem.ty.size() as f64);
     let splits = if let Split::SplitK(splits) = split { f64::from(splits) } else { 1.0 };
     let multiprocessors = f64::from(gpu.multiprocessors);
-    // A block alone is at most twice as fast as one of those that saturate memory.
+    // With few blocks each is faster, at most twice as fast as where enough saturate memory.
     let saturation = blocks * splits / (SUFFICIENT * measured.blocks_per_sm * multiprocessors);
     let saturation = saturation.sqrt().min(2.0 * saturation).min(1.0);
     let rate = 1e6 * measured.rate * f64::from(gpu.memory_bandwidth) / f64::from(GpuDescription::H200.memory_bandwidth)
