@@ -1,5 +1,5 @@
-//! The blocking of a product: MC, NC, KC, packing, and macro tiles for how many threads. Sizes and
-//! strides decide, never values.
+//! The blocking of a product: MC, NC, KC, packing, and macro tiles for how many threads. Sizes,
+//! strides and the CPU decide, never values.
 //!
 //! Only [`BlockingPlan::slices`] and [`BlockingPlan::kc`] affect the bits of the result. Both are
 //! parts of its [`Accumulation`], and independent of the number of threads.
