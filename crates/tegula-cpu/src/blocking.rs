@@ -240,15 +240,13 @@ impl Accumulation {
         // at every k.
         let a_along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_readable = kernel.direct_a && (a_along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
+        // Prefetches reach more rows then, and C is read and written less often, which counts where
+        // it leaves the L1 cache. One row, which reads B fastest, gains nothing.
+        let Caches { l1, need_prefetch, .. } = Caches::detect();
+        let long_steps = m > 1 && m.saturating_mul(n).saturating_mul(size_of::<T::Acc>()) > l1 / 2;
         let kc = match () {
             _ if fixed => kernel.kc,
-            // Prefetches reach more rows, and C is read and written less often. One row, which
-            // reads B fastest, gains nothing.
-            _ if always_unpacked
-                && skinny
-                && (m > 1 || kernel.compensation.is_some())
-                && Caches::detect().need_prefetch =>
-            {
+            _ if always_unpacked && skinny && (long_steps || kernel.compensation.is_some()) && need_prefetch => {
                 4 * STREAMED_KC
             }
             _ if always_unpacked && skinny => STREAMED_KC,
