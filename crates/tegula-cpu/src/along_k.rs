@@ -23,8 +23,8 @@ use super::vnni::unsigned;
 /// `$select` selects one by the rows and columns of a micro-tile. `$e` is the type of the elements
 /// of B, `$s` that of packed values, which A has, and `$t` that of the accumulators. `$load` loads
 /// a range of elements of a column as the packed values of a vector, `$group` elements each.
-/// `$transposed` transposes as many vectors, at first `$zero`, as they have lanes, which `$at`
-/// counts. The other parameters are those of `select!` in `x86`.
+/// `$transposed` transposes a block: as many vectors as a vector has lanes, at first `$zero`; `$at`
+/// lists their indices. The other parameters are those of `select!` in `x86`.
 macro_rules! along_k {
     ($select:ident: $features:literal, $e:ty, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, group $group:literal, $load:expr, $transposed:ident, $zero:expr, $load_c:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($rows:literal)+; $($at:literal)+) => {

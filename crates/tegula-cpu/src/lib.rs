@@ -6,7 +6,7 @@
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
-//!   `along_k` and `amx`; `vectors`: what those in vector instructions share; `vnni`:
+//!   `along_k` and `amx`; `vectors`: what the vectorized ones share; `vnni`:
 //!   packing of bytes; `transpose`: transpositions in registers;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;

@@ -5,7 +5,8 @@
 //!
 //! The numbers of the loops are those of the BLIS loops with the same purpose. The nest differs:
 //! LOOP 5 splits m as well as n, LOOP 3 runs over macro tiles, and LOOP 4 is inside LOOP 3.
-//! Unpacked products have loops of their own, without numbers.
+//! Unpacked products, and few rows where columns of B are contiguous along k, have loops of their
+//! own, without numbers.
 //!
 //! C is split into MC×NC blocks (LOOP 5), and a block into macro tiles, which threads share (LOOP
 //! 3). Where it pays, the threads first pack B, and A if needed, for a round of KC steps, and all
@@ -23,11 +24,10 @@ use tegula_core::error::Result;
 use tegula_core::progress::ProgressMeter;
 
 use super::blocking::{BlockingPlan, chunks, slice_len};
-use super::caches::Caches;
 use super::epilogue::MatrixEpilogue;
 use super::grid::Grid;
 use super::matrix_ptr::MatrixPtr;
-use super::micro_kernel::{Accumulate, AlongK, BYTES_AHEAD, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
+use super::micro_kernel::{Accumulate, AlongK, CpuElement, MicroKernel, MicroOperands, OverlappedPacking, bytes_ahead};
 use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
@@ -558,7 +558,6 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             steps().for_each(|step| self.pack_own_a(&step, a_panel));
         }
         let b_col_stride = product.b.strides()[0].wrapping_mul(size_of::<T>() as isize);
-        let b_ahead = if Caches::detect().need_prefetch { BYTES_AHEAD } else { 0 };
         let height = along_k.height(rows.len());
         for tile_cols in chunks(cols.clone(), vector_len) {
             for step in steps() {
@@ -578,7 +577,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                     let mut select = select_packed;
                     if tile_rows.start == rows.start {
                         operands.b = product.b.at(self.cols.start + tile_cols.start, k_range.start).cast();
-                        (operands.b_col_stride, operands.b_ahead) = (b_col_stride, b_ahead);
+                        (operands.b_col_stride, operands.b_ahead) = (b_col_stride, bytes_ahead());
                         operands.b_panel = if tile_rows == rows { null_mut() } else { panel };
                         (sizes[2], select) = (k_range.len(), along_k.select);
                     }

@@ -14,8 +14,6 @@ pub const VECTORS: usize = 8;
 /// Most rows of a micro-tile whose accumulators start from a compensation.
 pub const COMPENSATED_ROWS: usize = 8;
 
-/// Bytes from columns of B contiguous along k to what is prefetched while they are read.
-pub const BYTES_AHEAD: usize = 256;
 /// Multiply-adds below which products of most micro-kernels are not packed.
 const SMALL_WORK: usize = 1 << 21;
 /// Rows from which a micro-tile is high enough; from there on a wider one saves more loads of A.
@@ -102,16 +100,6 @@ impl OverlappedPacking {
     };
 }
 
-impl<S> AlongK<S> {
-    /// The height of the micro-tiles of some rows, one below the other.
-    pub fn height(&self, rows: usize) -> usize {
-        let height = |most: usize| rows.div_ceil(rows.div_ceil(most).max(1)).max(1);
-        let time = |height: usize| rows.div_ceil(height) * height.max(self.full_rows);
-        let [lower, higher] = [height(self.full_rows), height(self.tile_rows)];
-        if time(lower) <= time(higher) { lower } else { higher }
-    }
-}
-
 /// `C ← alpha·A·B + beta·C` for a micro-tile of rows, columns, and k groups, or steps of k of
 /// unpacked operands. Where beta is 0, C is not read.
 ///
@@ -122,6 +110,8 @@ impl<S> AlongK<S> {
 /// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`] or
 /// [`AlongK::tile_rows`] for packed operands, and at most [`MicroKernel::max_rows`] for unpacked
 /// ones.
+/// For [`AlongK`], A is packed, `b_panel` is null or holds a whole vector for each k group, and
+/// without rows neither A nor C is accessed.
 /// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
 /// set and operands are packed. The operands can be read. C, with the row stride `row`, can be
 /// written, and read unless beta is 0.
@@ -210,6 +200,7 @@ pub struct MicroKernel<T: CpuElement> {
     /// -128 times the sum of the row.
     pub compensation: Option<CompensationFn<T::Acc>>,
     /// Packing of a few rows of A, lane-major but for AMX, and of a panel of B, group-major.
+    /// [`pack_b`](Self::pack_b) packs columns contiguous along k otherwise.
     pub pack: [PackFn<T>; 2],
     /// Rounds accumulators to the type of C.
     pub narrow: NarrowFn<T>,
@@ -223,7 +214,7 @@ pub struct MicroKernel<T: CpuElement> {
     /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
     /// [`MicroOperands`] are in elements.
     pub select_unpacked: Option<SelectFn<T::Acc>>,
-    /// The micro-kernels for columns of B contiguous along k; `None` where packing is required.
+    /// The micro-kernels for columns of B contiguous along k; `None` where B is packed first.
     pub along_k: Option<AlongK<T::Acc>>,
 }
 
@@ -232,13 +223,29 @@ pub struct MicroKernel<T: CpuElement> {
 pub struct AlongK<S> {
     /// Rows of a product up to which they are faster than packing B before.
     pub max_rows: usize,
-    /// Most rows of a micro-tile, also of one with packed B as narrow as this.
+    /// Most rows of a micro-tile of one vector, with B unpacked or packed.
     pub tile_rows: usize,
     /// Rows from which the latency of multiplications is hidden.
     pub full_rows: usize,
     /// Selects the micro-kernel, for at most one vector of columns. Its last size is in steps of k.
     /// One of no rows only packs B.
     pub select: SelectFn<S>,
+}
+
+impl<S> AlongK<S> {
+    /// The height of the micro-tiles of some rows, one below the other.
+    pub fn height(&self, rows: usize) -> usize {
+        let height = |most: usize| rows.div_ceil(rows.div_ceil(most).max(1)).max(1);
+        let time = |height: usize| rows.div_ceil(height) * height.max(self.full_rows);
+        let [lower, higher] = [height(self.full_rows), height(self.tile_rows)];
+        if time(lower) <= time(higher) { lower } else { higher }
+    }
+}
+
+/// Bytes from columns of B contiguous along k to what is prefetched while they are read; 0 where
+/// the CPU needs no prefetch.
+pub fn bytes_ahead() -> usize {
+    if Caches::detect().need_prefetch { 256 } else { 0 }
 }
 
 impl<T: CpuElement> MicroKernel<T> {
@@ -297,7 +304,7 @@ impl<T: CpuElement> MicroKernel<T> {
             let sizes = [0, self.vector_len.min(cols.end - first), k.len()];
             let operands = MicroOperands {
                 b_col_stride: col_stride.wrapping_mul(size_of::<T>() as isize),
-                b_ahead: if Caches::detect().need_prefetch { BYTES_AHEAD } else { 0 },
+                b_ahead: bytes_ahead(),
                 b_panel: to.wrapping_add(first - cols.start),
                 ..MicroOperands::new(null(), [0; 2], from.at(first, k.start).cast(), stride as isize)
             };

@@ -31,14 +31,14 @@ pub fn transposed(rows: [__m512i; LANES]) -> [__m512i; LANES] {
     columns
 }
 
-/// Transposes 16×16 floats, loaded as bits.
+/// Transposes 16×16 f32, loaded as bits.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn transposed_f32(rows: [__m512i; 16]) -> [__m512; 16] {
     transposed(rows).map(|row| _mm512_castsi512_ps(row))
 }
 
-/// Transposes 8×8 floats.
+/// Transposes 8×8 f64.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn transposed_f64(rows: [__m512d; 8]) -> [__m512d; 8] {
@@ -50,7 +50,7 @@ pub fn transposed_f64(rows: [__m512d; 8]) -> [__m512d; 8] {
     [even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3]]
 }
 
-/// Transposes 8×8 floats.
+/// Transposes 8×8 f32.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn transposed_f32_256(rows: [__m256; 8]) -> [__m256; 8] {
@@ -72,7 +72,7 @@ pub fn transposed_f32_256(rows: [__m256; 8]) -> [__m256; 8] {
     columns
 }
 
-/// Transposes 4×4 floats.
+/// Transposes 4×4 f64.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn transposed_f64_256(rows: [__m256d; 4]) -> [__m256d; 4] {

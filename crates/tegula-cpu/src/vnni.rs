@@ -133,37 +133,31 @@ const fn rows_of_pairs() -> [u16; 32] {
 ///
 /// # Safety
 /// As for [`super::micro_kernel::PackFn`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw")]
 pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     from.assert_contains(&lanes, &k);
     // Whole vectors of elements where columns are adjacent.
-    let width = if from.strides()[0] == 1 { LANES * K_PACK } else { LANES };
-    for lane in lanes.clone().step_by(width) {
-        let vectors = lane..lanes.end.min(lane + width);
-        let mut at = k.start;
-        while at < k.end {
-            let (vectors, to) =
-                (vectors.clone(), to.wrapping_add((at - k.start) / K_PACK * stride + lane - lanes.start));
-            // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds whole
-            // vectors of all steps.
-            unsafe {
-                at += match from.strides() {
-                    [1, _] => pack_rows(from, vectors, at..k.end, stride, to),
-                    [_, 1] => pack_four(from, vectors, at..k.end, stride, to),
-                    _ => pack_any(from, vectors, at..k.end.min(at + K_PACK), to),
-                };
+    let adjacent = from.strides()[0] == 1;
+    for lane in lanes.clone().step_by(if adjacent { LANES * K_PACK } else { LANES }) {
+        let to = to.wrapping_add(lane - lanes.start);
+        // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds whole
+        // vectors of all steps.
+        unsafe {
+            match adjacent {
+                true => pack_rows(from, lane..lanes.end.min(lane + LANES * K_PACK), k.clone(), stride, to),
+                false => pack_any(from, lane..lanes.end.min(lane + LANES), k.clone(), stride, to),
             }
         }
     }
 }
 
-/// Packs all steps of up to 64 adjacent columns, and returns their extent along k.
+/// Packs up to 64 adjacent columns.
 ///
 /// # Safety
 /// These elements are in the matrix, at least one, and `to` holds whole vectors of all steps.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) -> usize {
+unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     let mask = u64::MAX >> (LANES * K_PACK - lanes.len());
     let prefetches = panels_need_prefetch(from);
     for at in k.clone().step_by(K_PACK) {
@@ -171,7 +165,7 @@ unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
         // Rows out of bounds repeat the last one.
         let row = |d: usize| from.at(lanes.start, (at + d).min(k.end - 1));
         if prefetches {
-            (0..4).for_each(|d| prefetch_ahead(row(d), PANELS_AHEAD));
+            (0..K_PACK).for_each(|d| prefetch_ahead(row(d), PANELS_AHEAD));
         }
         // SAFETY: the caller's promise; masked bytes are not read.
         let rows = [0, 1, 2, 3].map(|d| unsafe { _mm512_maskz_loadu_epi8(mask, row(d)) });
@@ -180,7 +174,6 @@ unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
             unsafe { _mm512_storeu_si512(to.wrapping_add(i * LANES).cast(), step) };
         }
     }
-    k.len()
 }
 
 /// Groups of four unsigned bytes along k, of four rows. Vector `v` has the columns `4v` to `4v + 3`
@@ -212,65 +205,20 @@ pub fn in_order([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// Packs up to four steps of up to 16 columns contiguous along k. Returns the extent of four steps.
+/// Packs up to 16 columns of any strides.
 ///
 /// # Safety
 /// As for [`pack_rows`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_four(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) -> usize {
-    // SAFETY: the caller's promise; columns out of bounds repeat the last one.
-    unsafe {
-        let at = |i: usize| from.at((lanes.start + i).min(lanes.end - 1), k.start);
-        // Every fourth column, four values of each.
-        let columns = [0, 1, 2, 3].map(|i| load_four([0, 4, 8, 12].map(|more| at(i + more)), k.len().min(LANES)));
-        let low = [0, 2].map(|i| _mm512_unpacklo_epi32(columns[i], columns[i + 1]));
-        let high = [0, 2].map(|i| _mm512_unpackhi_epi32(columns[i], columns[i + 1]));
-        let steps = [
-            _mm512_unpacklo_epi64(low[0], low[1]),
-            _mm512_unpackhi_epi64(low[0], low[1]),
-            _mm512_unpacklo_epi64(high[0], high[1]),
-            _mm512_unpackhi_epi64(high[0], high[1]),
-        ];
-        for (i, step) in steps.into_iter().enumerate().take(k.len().div_ceil(K_PACK)) {
-            _mm512_storeu_si512(to.add(i * stride).cast(), unsigned(step));
+unsafe fn pack_any(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
+    for (group, at) in k.clone().step_by(K_PACK).enumerate() {
+        for (i, lane) in lanes.clone().enumerate() {
+            let (mut bytes, steps) = ([SIGN; K_PACK], at..k.end.min(at + K_PACK));
+            // SAFETY: the caller's promise.
+            bytes.iter_mut().zip(steps).for_each(|(to, k)| *to = unsafe { from.at(lane, k).read() } as u8 ^ SIGN);
+            // SAFETY: as above.
+            unsafe { to.add(group * stride + i).write(i32::from_ne_bytes(bytes)) };
         }
     }
-    4 * K_PACK
-}
-
-/// Packs a step of up to 16 columns of any strides, and returns its extent along k.
-///
-/// # Safety
-/// As for [`pack_rows`].
-unsafe fn pack_any(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, to: *mut i32) -> usize {
-    for (i, lane) in lanes.enumerate() {
-        let mut bytes = [SIGN; K_PACK];
-        // SAFETY: the caller's promise.
-        bytes.iter_mut().zip(k.clone()).for_each(|(to, k)| *to = unsafe { from.at(lane, k).read() } as u8 ^ SIGN);
-        // SAFETY: as above.
-        unsafe { to.add(i).write(i32::from_ne_bytes(bytes)) };
-    }
-    K_PACK
-}
-
-/// Loads a vector of four times 16 bytes; of each 16, only the first `len` are read.
-///
-/// # Safety
-/// Those bytes can be read.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn load_four(from: [*const i8; 4], len: usize) -> __m512i {
-    // SAFETY: the caller's promise; masked bytes are not read.
-    let [first, second, third, fourth] = unsafe {
-        if len == LANES {
-            from.map(|from| _mm_loadu_epi8(from))
-        } else {
-            from.map(|from| _mm_maskz_loadu_epi8(u16::MAX >> (LANES - len), from))
-        }
-    };
-    let vector = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(first), second);
-    _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(vector, third), fourth)
 }
 
 /// Converts signed bytes to unsigned, plus 128.

@@ -66,9 +66,8 @@ fn check_tile<T: CpuElement>(
             ..packed
         };
         let packs = MicroOperands { b_panel: panels[1].as_mut_ptr(), ..unpacked };
-        for ((operands, steps), c) in [(packed, groups), (unpacked, k), (packs, k)].iter().zip(&mut sums) {
-            let select =
-                if *steps == groups && operands.b_col_stride == 0 { kernel.select_packed } else { along_k.select };
+        let ways = [(packed, groups, kernel.select_packed), (unpacked, k, along_k.select), (packs, k, along_k.select)];
+        for ((operands, steps, select), c) in ways.iter().zip(&mut sums) {
             select([rows, cols])([rows, cols, *steps], alpha, operands, beta, c.as_mut_ptr(), cols as isize);
         }
     }
@@ -90,7 +89,8 @@ fn check_tile<T: CpuElement>(
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn bits_of_few_rows_are_those_of_many() {
     fn one<T: Element>() {
-        // More rows than any micro-kernel along k takes, and more columns than a longer KC takes.
+        // More rows than any micro-kernel along k takes, and so many columns that KC is not
+        // doubled.
         let [most, n, k] = [70, 150, 1100];
         let random = &mut Random(31);
         let (a, b, before) = (random.vec::<T>(most * k), random.vec::<T>(n * k), random.vec::<T::Out>(most * n));
