@@ -47,7 +47,7 @@ FAMILIES = ["hopper", "blocked", "mma", "vector"]
 BLOCKED = {"register", "dmma16x16", "dmma16x8"}
 # Bandwidths and energies that were measured by themselves, and are no constants of a fit.
 FIXED = {"hopper.memory", "hopper.tpc_memory", "hopper.memory_flops", "hopper.l2_read_flops", "blocked.memory",
-         "blocked.element_copies"}
+         "blocked.dmma_memory", "blocked.element_copies"}
 # Recipes within this factor of the best of their family are kept.
 KEPT = 1.6
 # The ratio of times of finalists to those in short runs from which they ran at the power limit, and the

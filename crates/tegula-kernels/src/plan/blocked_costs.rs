@@ -26,20 +26,35 @@ fitted! {
             [0.669, 0.483, 0.147, 0.677],
         ],
         /// The same for each f64 tile on Tensor Cores, in the order of `DMMA`.
-        dmma: [[f64; 4]; 10] = [
-            [0.949, 1.03, 1.81, 6.22],
-            [0.916, 0.963, 0.321, 6.53],
-            [0.896, 0.844, 1.44, 2.41],
-            [0.925, 0.679, 1.33, 1.8],
-            [0.931, 0.889, 0.973, 1.4],
-            [0.939, 0.786, 1.08, 2.06],
-            [0.909, 0.693, 0.478, 1.46],
-            [0.588, 0.494, 0.624, 1.62],
-            [0.604, 0.462, 0.744, 1.21],
-            [0.428, 0.338, 3.75, 1.36],
+        dmma: [[f64; 4]; 20] = [
+            [0.948, 0.957, 0.86, 5.68],
+            [0.915, 0.882, 0.486, 4.79],
+            [0.915, 0.948, 0.02, 3.7],
+            [0.919, 0.899, 2.52, 2.97],
+            [0.86, 0.678, 1.03, 1.88],
+            [0.919, 0.909, 0.239, 3.13],
+            [0.919, 0.794, 0.88, 2.57],
+            [0.899, 0.872, 0.611, 3.05],
+            [0.93, 0.793, 0.53, 1.04],
+            [0.828, 0.694, 0.542, 1.89],
+            [0.84, 0.693, 0.619, 1.08],
+            [0.849, 0.674, 2.03, 3.12],
+            [0.752, 0.55, 1.07, 1.4],
+            [0.502, 0.423, 0.524, 1.69],
+            [0.699, 0.595, 0.684, 2.08],
+            [0.674, 0.469, 1.92, 1.91],
+            [0.541, 0.483, 2.09, 1.11],
+            [0.629, 0.42, 1.3, 0.904],
+            [0.419, 0.276, 0.869, 1.09],
+            [0.429, 0.356, 2.64, 1.73],
         ],
+        /// The multiplier of the step time of f64 tiles if A and B are contiguous along k, of small
+        /// tiles and of those whose A is interleaved.
+        along_k: [f64; 2] = [0.967, 1.03],
         /// The fraction of the memory bandwidth that tiled kernels reach.
         memory: f64 = 0.927,
+        /// The same of f64 tiles on Tensor Cores.
+        dmma_memory: f64 = 0.86,
         /// The fraction of the memory time that is not hidden.
         unhidden: f64 = 0.298,
         /// The microseconds of it to which this applies.
@@ -49,7 +64,7 @@ fitted! {
         /// Nanoseconds per SM of a warp's copy of an element, and of 16 bytes, for 4-byte types.
         copy: [f64; 2] = [2.0, 0.522],
         /// The same for f64.
-        dmma_copy: [f64; 2] = [0.985, 0.0743],
+        dmma_copy: [f64; 2] = [0.904, 0.0665],
         /// Nanoseconds per SM of a warp's copy of an element that is transposed, of A and of B. The
         /// multipliers of the tiles apply to A.
         transposed_copy: [f64; 2] = [0.813, 2.54],

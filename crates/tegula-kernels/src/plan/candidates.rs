@@ -38,16 +38,26 @@ const REGISTER: [Blocking; 14] = [
 ];
 
 /// f64 kernels on Tensor Cores: as above, with the instruction.
-const DMMA: [(Mma, Blocking); 10] = [
+const DMMA: [(Mma, Blocking); 20] = [
     (Mma::F64K16, of([128, 128, 32], [32, 64], [16, 16], [3, 1, 1])),
     (Mma::F64K8, of([128, 128, 16], [32, 64], [16, 16], [4, 1, 1])),
-    (Mma::F64K16, of([128, 64, 32], [32, 32], [16, 16], [3, 1, 1])),
+    (Mma::F64K8, of([128, 128, 16], [32, 64], [16, 16], [6, 1, 1])),
+    (Mma::F64K8, of([64, 128, 32], [32, 64], [16, 16], [3, 2, 1])),
     (Mma::F64K8, of([64, 128, 16], [32, 64], [16, 16], [4, 1, 2])),
+    (Mma::F64K8, of([64, 96, 32], [32, 48], [16, 16], [4, 2, 1])),
+    (Mma::F64K8, of([96, 48, 64], [48, 48], [16, 16], [3, 4, 1])),
+    (Mma::F64K8, of([64, 64, 64], [32, 64], [16, 16], [3, 4, 1])),
     (Mma::F64K16, of([64, 64, 32], [32, 16], [16, 16], [3, 1, 1])),
-    (Mma::F64K8, of([64, 64, 32], [32, 32], [16, 16], [3, 1, 2])),
+    (Mma::F64K8, of([64, 64, 32], [32, 64], [16, 16], [3, 2, 2])),
     (Mma::F64K8, of([64, 64, 16], [32, 32], [16, 16], [4, 1, 3])),
-    (Mma::F64K16, of([32, 64, 32], [16, 32], [16, 16], [4, 1, 2])),
+    (Mma::F64K8, of([96, 32, 64], [48, 32], [16, 16], [3, 4, 1])),
+    (Mma::F64K8, of([32, 64, 32], [32, 32], [16, 16], [3, 2, 3])),
+    (Mma::F64K16, of([64, 16, 32], [32, 16], [16, 16], [5, 2, 2])),
+    (Mma::F64K8, of([32, 32, 128], [32, 32], [16, 16], [3, 8, 1])),
+    (Mma::F64K8, of([32, 32, 64], [32, 32], [16, 16], [3, 4, 2])),
+    (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [7, 1, 2])),
     (Mma::F64K16, of([32, 32, 32], [16, 16], [16, 16], [4, 1, 3])),
+    (Mma::F64K16, of([32, 16, 32], [16, 16], [16, 16], [8, 1, 2])),
     (Mma::F64K16, of([16, 32, 32], [16, 16], [16, 16], [8, 1, 2])),
 ];
 
@@ -126,6 +136,11 @@ fn candidates_of<S: IntoIterator<Item = Split>>(
         (Type::F32, Accuracy::Full) => register_tiles(costs),
         (Type::F32, Accuracy::Tf32) => [register_tiles(costs), mma(Mma::TF32)].concat(),
         (Type::I32, _) => [register_tiles(costs), with(MathInstruction::Limbs, &LIMBS)].concat(),
+        (Type::F64, _) if problem.m.min(problem.n) <= 2 => {
+            // Those that were measured beside vector kernels.
+            let is_known = |tile: &Measured| tile.blocking.slices == 1 && tile.blocking.block != [32, 16, 32];
+            dmma_tiles(costs).into_iter().filter(is_known).collect()
+        }
         (Type::F64, _) => dmma_tiles(costs),
         (Type::F16, _) => mma(Mma::F16),
         (Type::BF16, _) => mma(Mma::BF16),
@@ -250,12 +265,19 @@ fn legalized(tile: Measured, operands: [OperandLayout; 2]) -> Option<Measured> {
 fn dmma(mma: Mma, mut measured: Measured, [a, b]: [OperandLayout; 2]) -> Option<Measured> {
     // Both operands are loaded in pairs along k, for two rows or columns at once.
     let both_along_k = along_k([a, b]);
+    // Lines across k of a side that is no power of two are no whole rounds of copies.
+    if !both_along_k && !measured.blocking.block[..2].iter().all(|side| side.is_power_of_two()) {
+        return None;
+    }
     let features = [mma == Mma::F64K16, both_along_k, !(a.aligned_16 && b.aligned_16)];
     if measured.blocking.warp == [32, 64] && features.iter().filter(|is_used| **is_used).count() > 1 {
         return None;
     }
-    if both_along_k && measured.blocking.block == [64, 64, 16] {
-        measured.blocking.blocks = 2;
+    // Copies of single elements take more registers.
+    match measured.blocking.block {
+        [64, 128, 16] if both_along_k => return None,
+        [32, 64, 32] if both_along_k && !(a.aligned_16 && b.aligned_16) => measured.blocking.blocks = 2,
+        _ => {}
     }
     if a.order == Order2d::ColMajor || b.order == Order2d::ColMajor {
         let Blocking { block: [bm, bn, _], warp, .. } = &mut measured.blocking;
@@ -294,7 +316,8 @@ fn splits(
     let aligned_16 = operands.iter().chain(&problem.layouts[2..]).all(|layout| layout.aligned_16);
     let can_stream_k = match measured.instruction {
         MathInstruction::Fma => tm * tn <= 64,
-        MathInstruction::Dmma(_) | MathInstruction::Limbs => aligned_16,
+        MathInstruction::Dmma(_) => aligned_16 && (measured.blocking.block != [64; 3] || along_k(operands)),
+        MathInstruction::Limbs => aligned_16,
         MathInstruction::Mma(_) => aligned_16 && warp != [64, 64],
     };
     let stream_k =
@@ -315,8 +338,11 @@ mod tests {
         let tiles = register_tiles(&BlockedCosts::FITTED).into_iter().map(|tile| (Type::F32, tile));
         let tiles = tiles.chain(dmma_tiles(&BlockedCosts::FITTED).into_iter().map(|tile| (Type::F64, tile)));
         let mma = mma_tiles(Mma::F16, &MmaCosts::FITTED).into_iter().map(|tile| (Type::F16, tile));
-        for (ty, tile) in tiles.chain(mma) {
-            let kernel = Blocked { aligned_16: [true; 3], ..Blocked::new(tile.instruction, ty, tile.blocking) };
+        let [row, col] = [Order2d::RowMajor, Order2d::ColMajor].map(|order| OperandLayout::new(order, true));
+        for ((ty, tile), b) in tiles.chain(mma).flat_map(|tile| [(tile, row), (tile, col)]) {
+            let Some(tile) = legalized(tile, [row, b]) else { continue };
+            let kernel = Blocked::new(tile.instruction, ty, tile.blocking);
+            let kernel = Blocked { orders: [row.order, b.order, row.order], aligned_16: [true; 3], ..kernel };
             let bytes = kernel.build().unwrap().shared_bytes() + RESERVED;
             assert!(u64::from(tile.blocking.blocks) * bytes <= SM_BYTES, "{kernel}: {bytes} bytes each");
         }

@@ -11,13 +11,14 @@
 //! the ranking counts.
 
 use tegula_core::element::Type;
-use tegula_ir::Order2d;
+use tegula_ir::{Mma, Order2d};
 
 use super::blocked_costs::BlockedCosts;
 use super::device::GpuDescription;
 use super::problem::Problem;
 use super::recipe::{RecipeOf, Split};
 use crate::blocked::{Blocked, Blocking, MathInstruction};
+use crate::dmma::is_interleaved;
 use crate::split_k_reduction::ReductionSchedule;
 
 /// Floating-point operations per microsecond and SM, f32: 64.5 TFLOP/s on 132 SMs.
@@ -116,7 +117,11 @@ pub(super) fn time(
             )
         }
     };
-    let memory = ((m * k + k * n + m * n) * batches + partial_sums) * size / gpu.memory(costs.memory);
+    let bandwidth = gpu.memory(match measured.instruction {
+        MathInstruction::Dmma(_) => costs.dmma_memory,
+        _ => costs.memory,
+    });
+    let memory = ((m * k + k * n + m * n) * batches + partial_sums) * size / bandwidth;
     let reduction = if partial_sums > 0.0 {
         costs.reduction_launch + reduction_latency + 2.0 * partial_sums * size / costs.partial_sums
     } else {
@@ -128,8 +133,8 @@ pub(super) fn time(
     // One launch packs both operands.
     let pack_launch = if recipe.packed == [false; 2] { 0.0 } else { costs.pack_launch };
     let gemm = gemm
-        + if let MathInstruction::Dmma(_) = measured.instruction {
-            (gemm - POWER_LIMITED_AFTER).max(0.0) * power_slowdown([bm, bn])
+        + if let MathInstruction::Dmma(mma) = measured.instruction {
+            (gemm - POWER_LIMITED_AFTER).max(0.0) * power_slowdown(mma, [bm, bn])
         } else {
             0.0
         };
@@ -181,9 +186,12 @@ fn store(kernel: &Blocked, ty: Type, costs: &BlockedCosts) -> f64 {
 }
 
 /// The slowdown of f64 at the power limit by the tile, whose reads per accumulator take power.
-/// Measured at 4096³ and 8192³: 10 % for 128×128, 15 % for 64×128, 22 % for 64×64.
-fn power_slowdown([rows, cols]: [u32; 2]) -> f64 {
-    7.7 * (1.0 / f64::from(rows) + 1.0 / f64::from(cols)) - 0.02
+/// Measured at 4096³ and 8192³: 10 % for 128×128, 15 % for 64×128, 22 % for 64×64. The first is by
+/// instructions of depth 16; those of depth 8 lose 5 % more, since they read and write accumulators
+/// twice as often.
+fn power_slowdown(mma: Mma, [rows, cols]: [u32; 2]) -> f64 {
+    let accumulators = if [rows, cols] == [128; 2] && mma == Mma::F64K8 { 0.05 } else { 0.0 };
+    7.7 * (1.0 / f64::from(rows) + 1.0 / f64::from(cols)) - 0.02 + accumulators
 }
 
 /// The multiplier of the step time for operands in other layouts than the measured ones.
@@ -192,9 +200,10 @@ fn layout_slowdown(kernel: &Blocked, costs: &BlockedCosts) -> f64 {
     let copies_elements =
         (0..2).any(|operand| kernel.needs_element_copies(operand, kernel.orders[operand], kernel.aligned_16[operand]));
     match kernel.instruction {
-        // nt, and tn likewise, by nn: 1.05 at 4096³, more with fewer rows. Tiles with a side of at
-        // most 32 are as fast as in nn.
-        MathInstruction::Dmma(_) if a != b && kernel.blocking.block[..2].iter().all(|&side| side > 32) => 1.1,
+        MathInstruction::Dmma(_) if !a && b => costs.along_k[usize::from(is_interleaved(&kernel.blocking))],
+        // tn by nn: 1.05 at 4096³, more with fewer rows. Tiles with a side of at most 32 are as
+        // fast as in nn.
+        MathInstruction::Dmma(_) if a && !b && kernel.blocking.block[..2].iter().all(|&side| side > 32) => 1.1,
         MathInstruction::Mma(_) | MathInstruction::Limbs if copies_elements => costs.element_copies,
         _ => 1.0,
     }
