@@ -14,8 +14,9 @@
 //!   also across the barrier of a k-step.
 //! * **Early copies.** Copies are issued between the first `mma.sync` of a k-step, which hide them.
 //!   They are short: an address is incremented, and one predicate guards both bounds.
-//! * **Sliced-K.** Warps read 1/rows + 1/columns elements of shared memory for each product. Where a
-//!   block's tile is small, groups of warps multiply all of it, each a part of a k-step's depth.
+//! * **Sliced-K.** For each product, a warp reads 1/rows + 1/columns elements of shared memory.
+//!   Where a block's tile is small, groups of warps multiply all of it, each a part of a k-step's
+//!   depth.
 
 use std::ops::{Add, Div, Mul, Rem};
 
