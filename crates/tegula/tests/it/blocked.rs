@@ -5,7 +5,7 @@ use tegula::element::{Scalar, Type, bf16, f16};
 use tegula::interpret;
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, Shape, View};
 use tegula_interp::{Arg, Buffer, Config, Counters, run};
-use tegula_ir::check;
+use tegula_ir::{Order2d, check};
 use tegula_kernels::plan::{Plan, Recipe, Split};
 use tegula_kernels::{Blocked, Blocking, Plain, PlainKind};
 
@@ -21,13 +21,15 @@ pub const REGISTER: [&str; 5] = [
     "register_32x64x32_warp32x32_thread4x8_stages2_slices4",
 ];
 
-pub const DMMA: [&str; 5] = [
+pub const DMMA: [&str; 7] = [
     "dmma16x16_64x64x32_warp32x32_thread16x16_stages3",
     // One row of products per step: none precedes the barrier.
     "dmma16x16_32x32x16_warp16x16_thread16x16_stages3",
     "dmma16x8_64x64x16_warp32x32_thread16x8_stages3",
     "dmma16x4_64x64x16_warp32x32_thread16x4_stages4",
     "dmma8x4_64x64x32_warp32x32_thread8x4_stages2",
+    "dmma16x8_32x32x64_warp32x32_thread16x16_stages3_slices4",
+    "dmma16x16_64x64x32_warp64x32_thread16x16_stages2_slices2",
 ];
 
 pub const HALVES: [&str; 4] = [
@@ -98,6 +100,23 @@ fn random_register_products_are_correct() {
 fn random_dmma_products_are_correct() {
     for seed in 0..seeds(20, 60) {
         random_product::<f64>(3000 + seed, &DMMA);
+    }
+}
+
+/// Tiles of other sides than powers of two need operands contiguous along k.
+#[test]
+fn dmma_tiles_of_48_rows_are_correct() {
+    let random = &mut Random(1);
+    for split in [Split::Whole, Split::SplitK(3), Split::StreamK(2), Split::Whole] {
+        let product = loop {
+            let sizes = [1, 1 + random.below(100), 1 + random.below(200), 1 + random.below(300)];
+            let product = Product::<f64>::random(sizes, random);
+            if product.orders()[..2] == [Order2d::RowMajor, Order2d::ColMajor] {
+                break product;
+            }
+        };
+        let kernel = Blocked::named("dmma16x8_48x96x64_warp48x48_thread16x16_stages3_slices4", Type::F64).unwrap();
+        product.run_recipe(&Device::interp(), Recipe { split, ..kernel.into() });
     }
 }
 
