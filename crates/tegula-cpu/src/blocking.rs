@@ -10,7 +10,7 @@ use tegula_core::element::Scalar;
 
 use super::caches::Caches;
 use super::grid::{CONFLICT_BYTES, Grid, GridProblem, PAGE};
-use super::micro_kernel::{CpuElement, MicroKernel};
+use super::micro_kernel::{CpuElement, FirstRows, MicroKernel};
 use super::scratch::MAX_FREE_BYTES;
 
 /// Row stride of B in bytes up to which its rows are as close as in a packed panel. On one thread
@@ -96,6 +96,8 @@ pub struct BlockingPlan {
     pub round_steps: usize,
     /// Whether B was packed before the call, and is read in that form.
     pub prepacked: bool,
+    /// The micro-tile with which the first rows of a macro tile pack B, panel after panel.
+    pub first_rows: Option<FirstRows>,
     /// Whether rows are few, and columns of B contiguous along k: the micro-kernels transpose B
     /// themselves. Each macro tile packs A for itself, unless A is packed first.
     pub along_k: bool,
@@ -141,6 +143,8 @@ pub struct Accumulation {
     skinny: bool,
     /// Whether A and B are unpacked though C is large: packing them would take longer.
     cached: bool,
+    /// Whether the first rows of a macro tile may pack its columns of B while they multiply.
+    first_rows_pack: bool,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.
     pub unblocked: bool,
@@ -206,6 +210,7 @@ fn grid_problem<T: CpuElement>(
         rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
         pack_b: packs_b && !prepacked,
         may_share: slices == 1,
+        first_rows_pack: packs_b && problem.b[0] == 1 && kernel.first_rows(rows).is_some(),
         b_row_bytes: if packs_b { 0 } else { problem.b[1].unsigned_abs().saturating_mul(size_of::<T>()) },
         l2: Caches::detect().l2,
         threads: problem.threads.div_ceil(slices),
@@ -234,7 +239,8 @@ impl Accumulation {
         let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
         // Unpacked on any number of threads: KC and slices depend on it, and so do the bits. Panels
         // of bytes, which have no bits to lose, are better than interleaving rows of B.
-        let streamed = skinny && !(prepacked && kernel.compensation.is_some());
+        let first_rows_pack = kernel.first_rows(m).is_some() && b[0] == 1 && !prepacked;
+        let streamed = skinny && !first_rows_pack && !(prepacked && kernel.compensation.is_some());
         let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
@@ -261,7 +267,7 @@ impl Accumulation {
         let long_k = k >= 2 * MIN_SLICE_STEPS && m.saturating_mul(n) <= SLICED_ELEMENTS;
         let slices = match () {
             _ if fixed || !(always_unpacked || a_readable) => 1,
-            _ if always_unpacked && skinny => skinny_slices::<T>(problem.sizes),
+            _ if (always_unpacked || first_rows_pack) && skinny => skinny_slices::<T>(problem.sizes),
             _ if long_k => (k / MIN_SLICE_STEPS).min(MAX_SLICES),
             _ => 1,
         };
@@ -269,7 +275,8 @@ impl Accumulation {
         let slices = if slices > 1 { k.div_ceil(slice_len(k, slices, kc)) } else { 1 };
         // Unpacked for speed alone. Elements that packing would group take longer unpacked.
         let is_empty = alpha == T::Acc::ZERO || k == 0;
-        let readable = kernel.k_pack == 1 && a_readable && b_readable && !(always_unpacked || prepacked || is_empty);
+        let decided = always_unpacked || prepacked || first_rows_pack && skinny;
+        let readable = kernel.k_pack == 1 && a_readable && b_readable && !(decided || is_empty);
         let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
         let cached = readable
             && match justified_threads(problem) {
@@ -284,7 +291,8 @@ impl Accumulation {
         let in_place =
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
         let unblocked = unpacked && in_place && justified_threads(problem) == 1;
-        Accumulation { kc, slices, in_place, packed: [!(unpacked || a_readable), !unpacked], skinny, cached, unblocked }
+        let packed = [!(unpacked || a_readable), !unpacked];
+        Accumulation { kc, slices, in_place, packed, skinny, cached, first_rows_pack, unblocked }
     }
 }
 
@@ -296,8 +304,16 @@ impl BlockingPlan {
         accumulation: Accumulation,
     ) -> BlockingPlan {
         let BlockingProblem { sizes: [m, n, k], prepacked, .. } = *problem;
-        let Accumulation { kc, slices, in_place, packed: packed @ [a_packed, b_packed], skinny, cached, .. } =
-            accumulation;
+        let Accumulation {
+            kc,
+            slices,
+            in_place,
+            packed: packed @ [a_packed, b_packed],
+            skinny,
+            cached,
+            first_rows_pack,
+            ..
+        } = accumulation;
         let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
         let few_rows = kernel.along_k.is_some_and(|along_k| m <= along_k.max_rows);
@@ -306,7 +322,8 @@ impl BlockingPlan {
         // Threads share the columns alone.
         let enough_cols = n.div_ceil(kernel.vector_len).saturating_mul(slices) >= justified;
         let along_k = few_rows && b_packed && !prepacked && problem.b[1] == 1 && fits && enough_cols;
-        let row_strips = !in_place && !unpacked && !along_k && slices == 1 && k <= kc;
+        let first_rows_pack = first_rows_pack && b_packed && !prepacked;
+        let row_strips = !in_place && !unpacked && !along_k && !first_rows_pack && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
         let prepacked = prepacked && !unpacked;
@@ -326,6 +343,7 @@ impl BlockingPlan {
         let mut grid = match () {
             _ if along_k => grid_along_k(kernel, block, parts_of_slice),
             _ if unpacked && !cached => unpacked_grid(kernel, block, parts_of_slice, skinny),
+            _ if first_rows_pack && skinny => grid_of_columns(kernel, block, parts_of_slice, true, usize::MAX),
             _ => Grid::choose(&of_grid),
         };
         // Slices are shared as well.
@@ -333,6 +351,8 @@ impl BlockingPlan {
             grid.threads = justified.min(slices * grid.tiles[0] * grid.tiles[1]);
         }
         // If all macro tiles are several NR wide, only the last has a partial micro-tile.
+        let first_rows = kernel.first_rows(m).filter(|_| first_rows_pack && !grid.shared_b);
+        let nr = first_rows.map_or(nr, |first| first.tile[1] * kernel.vector_len);
         let wide = block[1] >= 4 * nr * grid.tiles[1] && !along_k;
         let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };
         let mut plan = BlockingPlan {
@@ -347,6 +367,7 @@ impl BlockingPlan {
             row_multiple: if cached { of_grid.tile[0] } else { kernel.tile[0] },
             col_multiple,
             prepacked,
+            first_rows,
             along_k,
         };
         if plan.packs_first() {
@@ -428,7 +449,12 @@ impl BlockingPlan {
 
     /// Columns of B that a worker packs for itself.
     pub fn packed_cols_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
-        if self.prepacked || self.grid.shared_b { 0 } else { self.widest_tile(kernel, cols) }
+        match self.first_rows {
+            _ if self.prepacked || self.grid.shared_b => 0,
+            // One panel at a time.
+            Some(first) => self.widest_tile(kernel, cols).min(first.tile[1] * kernel.vector_len),
+            None => self.widest_tile(kernel, cols),
+        }
     }
 
     /// Columns of the widest macro tile of a block of `cols` columns, in whole vectors.
@@ -449,6 +475,20 @@ fn grid_along_k<T: CpuElement>(kernel: &MicroKernel<T>, [rows, cols]: [usize; 2]
 
 /// The grid of a product that reads A and B unpacked.
 fn unpacked_grid<T: CpuElement>(kernel: &MicroKernel<T>, block: [usize; 2], threads: usize, skinny: bool) -> Grid {
+    // The accumulators of few rows, which every step of k adds to, stay in the L2 cache.
+    let most = if skinny { Caches::detect().l2 / 8 } else { usize::MAX };
+    grid_of_columns(kernel, block, threads, skinny, most)
+}
+
+/// A grid where threads share the columns, and rows only where columns are too few. A macro tile of
+/// a product with few rows has at most so many bytes of accumulators.
+fn grid_of_columns<T: CpuElement>(
+    kernel: &MicroKernel<T>,
+    block: [usize; 2],
+    threads: usize,
+    skinny: bool,
+    most_bytes: usize,
+) -> Grid {
     let units = [block[0].div_ceil(kernel.tile[0]), block[1].div_ceil(kernel.vector_len)];
     let tiles = match threads {
         1 => 1,
@@ -461,9 +501,8 @@ fn unpacked_grid<T: CpuElement>(kernel: &MicroKernel<T>, block: [usize; 2], thre
     let cols = tiles.min(units[1] / min_units) / threads * threads;
     // With fewer columns, as many macro tiles as threads, as far as whole vectors allow.
     let cols = if cols > 0 { cols } else { units[1].div_ceil(units[1].div_ceil(threads)) };
-    // The accumulators of few rows, which every step of k adds to, stay in the L2 cache.
     let bytes = block[0].saturating_mul(block[1]).saturating_mul(size_of::<T::Acc>());
-    let pieces = if skinny { bytes.div_ceil(Caches::detect().l2 / 8) } else { 1 };
+    let pieces = bytes.div_ceil(most_bytes);
     let cols = if pieces > cols { pieces.next_multiple_of(cols).min(units[1]) } else { cols };
     let rows = if cols < threads { (tiles / cols).clamp(1, units[0]) } else { 1 };
     Grid { threads, tiles: [rows, cols], shared_b: false }

@@ -2,6 +2,9 @@
 
 use std::sync::OnceLock;
 
+/// Bytes of a cache line.
+pub const LINE: usize = 64;
+
 /// Sizes of the data caches of a core in bytes, and whether they need prefetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {

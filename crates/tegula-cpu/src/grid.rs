@@ -36,6 +36,8 @@ const TILE_OVERHEAD: usize = 40;
 const CLAIM: usize = if cfg!(miri) { 0 } else { 300 };
 /// A thread waits for this part of a tile at the end of a phase: cores differ in speed.
 const UNEVEN: usize = 3;
+/// The most bytes of C of a macro tile that packs panel after panel, in sizes of the L2 cache.
+const C_L2: usize = 4;
 /// Tiles per thread that are tried.
 const TILES_PER_THREAD: [usize; 4] = [1, 2, 4, 8];
 
@@ -57,6 +59,9 @@ pub struct GridProblem {
     /// Whether B is to be packed, and whether threads may share its panels.
     pub pack_b: bool,
     pub may_share: bool,
+    /// Whether a macro tile packs panel after panel of B, if not shared, while its first rows
+    /// multiply them.
+    pub first_rows_pack: bool,
     /// Bytes from a row of unpacked B to the next; 0 for packed B.
     pub b_row_bytes: usize,
     /// Bytes of the L2 cache.
@@ -179,9 +184,14 @@ impl GridProblem {
 
     /// The minimum number of column tiles for which packed panels fit in half of the L2 cache. The
     /// other half is for micro-panels of A.
+    ///
+    /// Where a macro tile holds one panel at a time, its C, which every step of k adds to, is to be
+    /// not much larger than the cache.
     fn min_col_tiles(&self) -> usize {
         let unit = self.kc.min(self.sizes[2]) * self.value_bytes * self.col_unit;
-        self.units()[1].div_ceil((self.l2 / 2 / unit.max(1)).max(1))
+        let c_unit = self.sizes[0].saturating_mul(self.value_bytes * self.col_unit);
+        let of_c = if self.first_rows_pack { C_L2 * self.l2 / c_unit.max(1) } else { 0 };
+        self.units()[1].div_ceil((self.l2 / 2 / unit.max(1)).max(of_c).max(1))
     }
 
     /// A lower bound of the predicted time of any grid for several threads.
@@ -256,6 +266,7 @@ mod tests {
         rate: 32,
         pack_b: true,
         may_share: true,
+        first_rows_pack: false,
         b_row_bytes: 0,
         l2: 2 << 20,
         threads: 16,

@@ -14,7 +14,7 @@ use half::bf16;
 
 use super::micro_kernel::{MicroKernelFn, MicroOperands};
 use super::vectors::{
-    PREFETCH_STEPS, RowStrides, first16, first32, first64, prefetch, prefetch_ahead, step_bf16, wide_step_bytes,
+    PREFETCH_STEPS, RowStrides, first16, first32, first64, prefetch_ahead, prefetch_c, step_bf16, wide_step_bytes,
 };
 use super::vnni::{self, in_order, interleave};
 
@@ -44,7 +44,7 @@ macro_rules! grouped {
                 let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, .. } = *operands;
                 let cols_of = |u: usize| if WHOLE || u + 1 < U { COLS } else { cols - (U - 1) * COLS };
                 if k >= PREFETCH_STEPS {
-                    prefetch(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
+                    prefetch_c(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
                 }
                 let (a_rows, b_rows) = (RowStrides::of(a_row_stride), RowStrides::of(b_k_stride.wrapping_mul(size_of::<$s>() as isize)));
                 let mut accumulators = [[[$splat(0 as $t); $width]; U]; R];

@@ -10,7 +10,8 @@
 //!   packing of bytes; `transpose`: transpositions in registers;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
-//! - `macro_kernel`: LOOP 5 to LOOP 1, written once; `unpacked`: the loops without packing;
+//! - `macro_kernel`: LOOP 5 to LOOP 1, written once, and in `first_rows` those that pack while they
+//!   multiply; `unpacked`: the loops without packing;
 //! - `small`: small products, straight to the micro-kernels;
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;

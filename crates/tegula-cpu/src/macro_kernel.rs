@@ -15,8 +15,10 @@
 //! passes by all panels of B (LOOP 1). For few rows, and for operands that stay in the caches, B is
 //! not packed either, and those that one thread multiplies in place skip all of these loops.
 
+mod first_rows;
+
 use std::ops::Range;
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use std::slice::{from_raw_parts, from_raw_parts_mut};
 
 use tegula_core::element::Scalar;
@@ -27,7 +29,7 @@ use super::blocking::{BlockingPlan, chunks, slice_len};
 use super::epilogue::MatrixEpilogue;
 use super::grid::Grid;
 use super::matrix_ptr::MatrixPtr;
-use super::micro_kernel::{Accumulate, AlongK, CpuElement, MicroKernel, MicroOperands, OverlappedPacking, bytes_ahead};
+use super::micro_kernel::{Accumulate, CpuElement, MicroKernel, MicroOperands, OverlappedPacking};
 use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
@@ -101,21 +103,30 @@ impl<T: CpuElement> Product<'_, T> {
                 match phase {
                     Phase::Pack(round) => block.pack_chunk(&round, chunk),
                     Phase::Multiply(round) => {
+                        // SAFETY, of all macro-kernels: the caller's promise. Chunks of a phase
+                        // write disjoint memory, and read results of earlier phases, which are
+                        // complete. Each slice has its own accumulators.
                         if let Some(along_k) = kernel.along_k.filter(|_| plan.along_k) {
-                            // SAFETY: as below.
-                            return unsafe { block.macro_kernel_along_k(along_k, worker, &round, chunk) };
+                            for columns in block.vectors_along_k(along_k, worker, &round, chunk) {
+                                // SAFETY: see above.
+                                unsafe { block.macro_kernel_first_rows(&columns) };
+                            }
+                            return;
                         }
                         // LOOP 4.
                         for step in block.kc_steps(&round, chunk) {
-                            // SAFETY: the caller's promise. Chunks of a phase write disjoint
-                            // memory, and read results of earlier phases, which are complete. Each
-                            // slice has its own accumulators.
-                            unsafe {
-                                match plan.packed[1] {
-                                    true => block.macro_kernel(worker, &step),
-                                    false => block.macro_kernel_unpacked(&step),
+                            match (plan.packed[1], plan.first_rows) {
+                                // SAFETY: see above.
+                                (false, _) => unsafe { block.macro_kernel_unpacked(&step) },
+                                // SAFETY: see above.
+                                (true, None) => unsafe { block.macro_kernel(worker, &step) },
+                                (true, Some(first)) => {
+                                    for columns in block.panels(first, worker, &step) {
+                                        // SAFETY: see above.
+                                        unsafe { block.macro_kernel_first_rows(&columns) };
+                                    }
                                 }
-                            };
+                            }
                         }
                     }
                     // SAFETY: as above; all slices are complete.
@@ -192,6 +203,7 @@ struct PackChunks {
 }
 
 /// One KC step of a macro tile: rows and columns of the block, and a range of k.
+#[derive(Clone)]
 struct KcStep<S> {
     rows: Range<usize>,
     cols: Range<usize>,
@@ -375,6 +387,15 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         }
     }
 
+    /// The packed panels of a worker: of B, and behind them two micro-panels of A, the current and
+    /// the next.
+    fn worker_panels(&self, worker: usize) -> [*mut T::Acc; 2] {
+        let [_, n, k] = self.product.sizes;
+        let (cols, k_groups) = (n.min(self.plan.block[1]), self.kernel.k_groups(self.plan.kc.min(k)));
+        let of_b = self.scratch[2].at(worker * self.plan.packed_lanes_per_worker(self.kernel, cols) * k_groups);
+        [of_b, of_b.wrapping_add(self.plan.packed_cols_per_worker(self.kernel, cols) * k_groups)]
+    }
+
     /// The macro-kernel: packs B, then multiplies each micro-panel of A by all panels of B.
     ///
     /// # Safety
@@ -384,12 +405,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             step;
         let (&MicroKernel { vector_len, tile: [mr, nr], select_packed, .. }, product) = (self.kernel, self.product);
         let k_groups = self.kernel.k_groups(k_range.len());
-        let (max_cols, max_k_groups) =
-            (product.sizes[1].min(self.plan.block[1]), self.kernel.k_groups(self.plan.kc.min(product.sizes[2])));
-        let b_panels =
-            self.scratch[2].at(worker * self.plan.packed_lanes_per_worker(self.kernel, max_cols) * max_k_groups);
-        // Two micro-panels of A, the current and the next, follow the packed columns of B.
-        let a_panels = b_panels.wrapping_add(self.plan.packed_cols_per_worker(self.kernel, max_cols) * max_k_groups);
+        let [b_panels, a_panels] = self.worker_panels(worker);
         let packed_b = product.packed_b.filter(|_| self.plan.prepacked);
         let panel = |of: &Range<usize>| match packed_b {
             Some(all) => {
@@ -538,79 +554,6 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             tail_mask: u64::MAX >> (group_bytes - tail_bytes),
             ..OverlappedPacking::NONE
         }
-    }
-
-    /// All KC steps of a round for a macro tile of few rows, where columns of B are contiguous
-    /// along k.
-    ///
-    /// A vector of columns is multiplied over the round before the next, since few columns are read
-    /// fastest. The first rows read B unpacked, and pack it for the rows below.
-    ///
-    /// # Safety
-    /// As for [`Product::run`], for this chunk.
-    unsafe fn macro_kernel_along_k(&self, along_k: AlongK<T::Acc>, worker: usize, round: &Range<usize>, chunk: usize) {
-        let (&MicroKernel { vector_len, select_packed, compensation, .. }, product) = (self.kernel, self.product);
-        let (rows, cols) = self.macro_tile(chunk / self.plan.slices);
-        let steps = || self.kc_steps(round, chunk);
-        let panel = self.scratch[2].at(worker * self.plan.values_along_k(self.kernel, product.sizes));
-        let a_panel = panel.wrapping_add(vector_len * self.kernel.k_groups(self.plan.kc.min(product.sizes[2])));
-        if !self.plan.packed[0] {
-            steps().for_each(|step| self.pack_own_a(&step, a_panel));
-        }
-        let b_col_stride = product.b.strides()[0].wrapping_mul(size_of::<T>() as isize);
-        let height = along_k.height(rows.len());
-        for tile_cols in chunks(cols.clone(), vector_len) {
-            for step in steps() {
-                let KcStep { ref k_range, scale: [alpha, beta], accumulators: c, .. } = step;
-                let k_groups = self.kernel.k_groups(k_range.len());
-                for tile_rows in chunks(rows.clone(), height) {
-                    let a = match self.plan.packed[0] {
-                        true => self.packed_a(&tile_rows, step.k_groups_before, k_groups),
-                        false => self.own_a(&step, tile_rows.start, a_panel),
-                    };
-                    let a_row_stride = (k_groups * size_of::<T::Acc>()) as isize;
-                    // SAFETY: these rows are in packed A.
-                    let compensation = compensation.map(|f| unsafe { f(a, a_row_stride, tile_rows.len(), k_groups) });
-                    let mut operands = MicroOperands::new(a, [a_row_stride, 1], panel, vector_len as isize);
-                    operands.compensation = compensation.as_ref().map_or(null(), |rows| rows.as_ptr());
-                    let mut sizes = [tile_rows.len(), tile_cols.len(), k_groups];
-                    let mut select = select_packed;
-                    if tile_rows.start == rows.start {
-                        operands.b = product.b.at(self.cols.start + tile_cols.start, k_range.start).cast();
-                        (operands.b_col_stride, operands.b_ahead) = (b_col_stride, bytes_ahead());
-                        operands.b_panel = if tile_rows == rows { null_mut() } else { panel };
-                        (sizes[2], select) = (k_range.len(), along_k.select);
-                    }
-                    let to = c.at(tile_rows.start, tile_cols.start);
-                    // SAFETY: the micro-tile is in C or in scratch. Its operands are in packed A,
-                    // and in B or in the panel, which the first rows have packed.
-                    unsafe { select([sizes[0], sizes[1]])(sizes, alpha, &operands, beta, to, c.row_stride()) };
-                }
-                product.count_work([rows.len(), tile_cols.len(), k_range.len()]);
-            }
-        }
-        for step in steps() {
-            if step.last {
-                // SAFETY: the caller's promise. The accumulators are complete.
-                unsafe { self.epilogue(rows.clone(), cols.clone(), step.accumulators) };
-            }
-        }
-    }
-
-    /// Packs the rows of A of a KC step for the macro tile alone. Unpacked rows that are far apart
-    /// fall into few sets of the L1 cache, as the columns of B do.
-    fn pack_own_a(&self, step: &KcStep<T::Acc>, a_panel: *mut T::Acc) {
-        let (rows, k_groups) = (&step.rows, self.kernel.k_groups(step.k_range.len()));
-        let from = self.rows.start + rows.start..self.rows.start + rows.end;
-        let to = self.own_a(step, rows.start, a_panel);
-        // SAFETY: these rows are in the matrix, and the scratch of a worker holds them.
-        unsafe { (self.kernel.pack[0])(self.product.a, from, step.k_range.clone(), k_groups, to) };
-    }
-
-    /// A row of A that [`pack_own_a`](Self::pack_own_a) has packed.
-    fn own_a(&self, step: &KcStep<T::Acc>, row: usize, a_panel: *mut T::Acc) -> *mut T::Acc {
-        let k_groups = self.kernel.k_groups(step.k_range.len());
-        a_panel.wrapping_add(step.rows.len() * step.k_groups_before + (row - step.rows.start) * k_groups)
     }
 
     /// The macro-kernel without packing B.

@@ -11,6 +11,10 @@ use super::pack_source::PackSource;
 
 /// Most vectors in a row of a micro-tile.
 pub const VECTORS: usize = 8;
+/// Most vectors of a micro-tile that packs the B it multiplies.
+pub const PACKING_VECTORS: usize = 4;
+/// Steps of k in which a micro-kernel prefetches [`PrefetchedRows::count`] rows.
+pub const STEPS_PER_PREFETCH: usize = 16;
 /// Most rows of a micro-tile whose accumulators start from a compensation.
 pub const COMPENSATED_ROWS: usize = 8;
 
@@ -35,10 +39,13 @@ pub struct MicroOperands<S> {
     pub b_k_stride: isize,
     /// Bytes from unpacked B to what a micro-kernel prefetches meanwhile; 0 for nothing.
     pub b_ahead: usize,
-    /// For [`AlongK`]: bytes from a column of B to the next, and the panel to which the
-    /// micro-kernel also packs B, with the stride `b_k_stride`, or null.
+    /// For [`AlongK`]: bytes from a column of B to the next.
     pub b_col_stride: isize,
+    /// The panel to which a micro-kernel also packs the B that it reads, or null. Steps of k are
+    /// `b_k_stride` apart for [`AlongK`], else as far as the micro-tile is wide, in whole vectors.
     pub b_panel: *mut S,
+    /// Other rows of B that the micro-kernels of [`FirstRows`] prefetch meanwhile.
+    pub prefetch: PrefetchedRows,
     /// The compensation of each row beside packed B, where [`MicroKernel::compensation`] is set;
     /// else unused.
     pub compensation: *const S,
@@ -60,10 +67,33 @@ impl<S> MicroOperands<S> {
             b_ahead: 0,
             b_col_stride: 0,
             b_panel: null_mut(),
+            prefetch: PrefetchedRows::NONE,
             compensation: null(),
             overlap: OverlappedPacking::NONE,
         }
     }
+}
+
+/// Rows of B that a micro-kernel prefetches: `count` of them in every [`STEPS_PER_PREFETCH`] steps.
+///
+/// They are those of the columns that are multiplied next. A few cache lines of each row are read
+/// there, and the next row is on another page, so the processor does not fetch ahead. Addresses may
+/// be out of bounds of B.
+#[derive(Clone, Copy)]
+pub struct PrefetchedRows {
+    /// The first row.
+    pub first: *const u8,
+    /// Bytes from a row to the next.
+    pub stride: isize,
+    /// Cache lines of a row.
+    pub lines: usize,
+    /// Rows.
+    pub count: usize,
+}
+
+impl PrefetchedRows {
+    /// No rows.
+    pub const NONE: PrefetchedRows = PrefetchedRows { first: null(), stride: 0, lines: 0, count: 0 };
 }
 
 /// Packing of the next rows of A, and prefetching of C, while an AMX micro-kernel multiplies.
@@ -214,8 +244,24 @@ pub struct MicroKernel<T: CpuElement> {
     /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
     /// [`MicroOperands`] are in elements.
     pub select_unpacked: Option<SelectFn<T::Acc>>,
+    /// The micro-tile where the first rows pack B; `None` where B is always packed before.
+    pub first_rows: Option<FirstRows>,
     /// The micro-kernels for columns of B contiguous along k; `None` where B is packed first.
     pub along_k: Option<AlongK<T::Acc>>,
+}
+
+/// The micro-tile of products whose first rows pack B while they multiply it, by the micro-kernels
+/// for unpacked operands.
+///
+/// Packing before would read all of B from memory while no multiplication runs. It takes as long as
+/// multiplying some tens of rows. The idea is that of the AVX-512 `sgemm` in oneDNN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstRows {
+    /// Rows and vectors: lower and wider than [`MicroKernel::tile`], since long pieces of the rows
+    /// of B are read faster. At most [`PACKING_VECTORS`] vectors.
+    pub tile: [usize; 2],
+    /// The least and the most rows of a product that gains from it. Fewer read unpacked B once.
+    pub rows: [usize; 2],
 }
 
 /// Micro-kernels for packed A, and columns of B that are unpacked, each contiguous along k.
@@ -271,6 +317,7 @@ impl<T: CpuElement> MicroKernel<T> {
             skinny_rows: if same { 64 } else { 32 },
             direct_a: same,
             select_unpacked: if same { Some(select_packed) } else { None },
+            first_rows: None,
             along_k: None,
             padded_a: false,
             compensation: None,
@@ -317,6 +364,11 @@ impl<T: CpuElement> MicroKernel<T> {
     #[inline]
     pub fn unpacked_work(&self, rows: usize) -> usize {
         if rows <= self.skinny_rows { SMALL_WORK } else { self.small_work }
+    }
+
+    /// The micro-tile with which the first rows of a product of `rows` rows pack B.
+    pub fn first_rows(&self, rows: usize) -> Option<FirstRows> {
+        self.first_rows.filter(|first| (first.rows[0]..=first.rows[1]).contains(&rows))
     }
 
     /// The vectors of the widest micro-tile of unpacked operands that is still high enough for

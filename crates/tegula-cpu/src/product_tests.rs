@@ -15,6 +15,7 @@ macro_rules! for_every_type {
 mod along_k;
 #[cfg(target_os = "linux")]
 mod fence;
+mod first_rows;
 mod paths;
 mod random;
 mod small;

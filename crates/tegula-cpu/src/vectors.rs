@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use tegula_core::element::Scalar;
 
-use super::caches::Caches;
+use super::caches::{Caches, LINE};
+use super::micro_kernel::{PrefetchedRows, STEPS_PER_PREFETCH};
 use super::pack_source::PackSource;
 
 /// Steps along k, of packed values or of unpacked elements, from which a micro-kernel prefetches
@@ -13,8 +14,6 @@ use super::pack_source::PackSource;
 pub const PREFETCH_STEPS: usize = 64;
 /// Bytes from a row of a panel to what is prefetched while it is packed.
 pub const PANELS_AHEAD: usize = 192;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// Multiples of a row stride in bytes, so that an address is one register plus a multiple of
 /// another. The compiler would otherwise step from row to row, with instructions that displace
@@ -62,7 +61,7 @@ impl RowStrides {
 ///
 /// Not inlined, or each micro-kernel would be compiled with the loops.
 #[inline(never)]
-pub fn prefetch(c: *const i8, rows: usize, row: isize, bytes: usize) {
+pub fn prefetch_c(c: *const i8, rows: usize, row: isize, bytes: usize) {
     for i in 0..rows {
         for line in (0..bytes).step_by(LINE) {
             let address = c.wrapping_offset(i as isize * row).wrapping_add(line);
@@ -77,6 +76,24 @@ pub fn prefetch(c: *const i8, rows: usize, row: isize, bytes: usize) {
 pub fn prefetch_ahead<S>(from: *const S, ahead: usize) {
     // SAFETY: as above.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_byte_add(ahead).cast()) };
+}
+
+/// Prefetches rows for the next steps of k, at most `left`. Returns how many steps these are.
+///
+/// A micro-kernel then multiplies these steps alone: between all steps, the addresses would take
+/// registers that the multiplications need.
+#[inline(always)]
+pub fn prefetch_rows(rows: &mut PrefetchedRows, left: usize) -> usize {
+    if rows.count == 0 {
+        return left;
+    }
+    for _ in 0..rows.count {
+        for line in 0..rows.lines {
+            prefetch_ahead(rows.first, line * LINE);
+        }
+        rows.first = rows.first.wrapping_offset(rows.stride);
+    }
+    left.min(STEPS_PER_PREFETCH)
 }
 
 /// Whether rows of B are prefetched for the panels that are packed next.

@@ -9,7 +9,9 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::micro_kernel::{self, AlongK, CpuElement, MicroKernel, MicroKernelFn, MicroOperands};
+use super::micro_kernel::{
+    self, AlongK, CpuElement, FirstRows, MicroKernel, MicroKernelFn, MicroOperands, PACKING_VECTORS,
+};
 use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
 use super::vectors::*;
@@ -23,11 +25,12 @@ use super::{along_k, grouped, vnni};
 /// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C. All three
 /// take a mask of the first lanes. A masked load costs about as much as a multiplication, so where
 /// `$unmasked` holds, whole vectors have their own micro-kernels. Accumulators start from
-/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. Where `$ahead` holds,
-/// B is prefetched as [`MicroOperands::b_ahead`] says. `$step` multiplies two vectors and adds a
-/// third.
+/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. Where `$reads_b` holds,
+/// B is prefetched as [`MicroOperands::b_ahead`] and [`MicroOperands::prefetch`] say, and up to
+/// [`PACKING_VECTORS`] vectors are packed to [`MicroOperands::b_panel`]. `$step` multiplies two vectors
+/// and adds a third.
 macro_rules! select {
-    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $ahead:literal, $widen:expr, $load:expr, $store:expr;
+    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $reads_b:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -38,11 +41,11 @@ macro_rules! select {
             #[target_feature(enable = $features)]
             unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
-                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, .. } = *operands;
+                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, mut b_panel, mut prefetch, .. } = *operands;
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if k_groups >= PREFETCH_STEPS {
-                    prefetch(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
+                    prefetch_c(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
                 }
                 let mut accumulators = [[$splat(0 as $t); V]; R];
                 if $compensated {
@@ -55,16 +58,19 @@ macro_rules! select {
                 // The step of k `steps` steps on; values of A are contiguous where `steps` is not
                 // 0.
                 macro_rules! step {
-                    ($steps:expr) => {
+                    ($steps:expr, $packs:literal) => {
                         // SAFETY: the caller's promise: A has these rows, B these columns, and both
-                        // these steps.
+                        // these steps. A panel has whole vectors.
                         unsafe {
                             let mut b_row = [$splat(0 as $t); V];
                             for v in 0..V {
                                 let from = b_rows.at(b, $steps).add(v * LANES);
                                 b_row[v] = $widen(from, mask(v));
-                                if $ahead && b_ahead > 0 {
+                                if $reads_b && b_ahead > 0 {
                                     prefetch_ahead(from, b_ahead);
+                                }
+                                if $packs {
+                                    $store(b_panel.add(($steps * V + v) * LANES), $mask(LANES), b_row[v]);
                                 }
                             }
                             for i in 0..R {
@@ -76,17 +82,37 @@ macro_rules! select {
                         }
                     };
                 }
-                let mut left = k_groups;
-                if a_k_stride == 1 {
-                    while left >= 2 {
-                        step!(0);
-                        step!(1);
-                        (a, b, left) = (a.wrapping_add(2), b_rows.at(b, 2), left - 2);
-                    }
+                macro_rules! steps {
+                    ($count:expr, $packs:literal) => {
+                        let mut left = $count;
+                        if a_k_stride == 1 {
+                            while left >= 2 {
+                                step!(0, $packs);
+                                step!(1, $packs);
+                                (a, b, left) = (a.wrapping_add(2), b_rows.at(b, 2), left - 2);
+                                if $packs {
+                                    b_panel = b_panel.wrapping_add(2 * V * LANES);
+                                }
+                            }
+                        }
+                        for _ in 0..left {
+                            step!(0, $packs);
+                            (a, b) = (a.wrapping_offset(a_k_stride), b_rows.at(b, 1));
+                            if $packs {
+                                b_panel = b_panel.wrapping_add(V * LANES);
+                            }
+                        }
+                    };
                 }
-                for _ in 0..left {
-                    step!(0);
-                    (a, b) = (a.wrapping_offset(a_k_stride), b_rows.at(b, 1));
+                let mut left = k_groups;
+                while left > 0 {
+                    let count = if $reads_b { prefetch_rows(&mut prefetch, left) } else { left };
+                    if $reads_b && V <= PACKING_VECTORS && !b_panel.is_null() {
+                        steps!(count, true);
+                    } else {
+                        steps!(count, false);
+                    }
+                    left -= count;
                 }
                 // SAFETY: the caller's promise: C has these rows and columns, and can be read
                 // unless beta is 0.
@@ -110,7 +136,7 @@ macro_rules! select {
 
 /// Defines the constructor of a [`MicroKernel`] from its selector.
 macro_rules! micro_kernels {
-    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr) => {
+    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr, first_rows $first_rows:expr) => {
         $(#[$doc])*
         pub const fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -146,7 +172,8 @@ macro_rules! micro_kernels {
             // Only this type has its own accumulators as packed values.
             let same = T::K_PACK == 1 && size_of::<T>() == size_of::<$t>();
             let along_k: Option<AlongK<$t>> = if same { $along_k } else { None };
-            MicroKernel { narrow: narrow::<T>, along_k, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
+            let first_rows: Option<FirstRows> = if same { $first_rows } else { None };
+            MicroKernel { narrow: narrow::<T>, along_k, first_rows, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
         }
     };
 }
@@ -286,35 +313,35 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 })
+    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], rows: [40, usize::MAX] })
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 })
+    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], rows: [40, usize::MAX] })
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None, first_rows None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
-    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None
+    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None
 }
 micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 })
+    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None
 }
 micro_kernels! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 })
+    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None
 }
 micro_kernels! {
     /// i32 with AVX2.
-    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None
+    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX2.
-    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None
+    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None
 }
 
 /// bf16 with AVX-512.

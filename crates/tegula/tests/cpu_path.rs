@@ -86,9 +86,13 @@ fn path_from_matmul_to_the_micro_kernel_is_eight_functions() {
     let small = ["micro_kernel", "run", "multiply_small", "small_as", "gemm_small", "run", "matmul"];
     // Outside a rayon pool the global thread pool shares the work; a pool of one thread runs it
     // alone.
-    assert_eq!(call_path(512), all);
+    let all_of = |path: Vec<String>| {
+        let names = path.iter().map(|name| if name == "macro_kernel_first_rows" { "macro_kernel" } else { name });
+        assert_eq!(names.collect::<Vec<_>>(), all);
+    };
+    all_of(call_path(512));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-    assert_eq!(pool.install(|| call_path(512)), all);
+    all_of(pool.install(|| call_path(512)));
     assert_eq!(call_path(65), unblocked);
     assert_eq!(call_path(64), small);
 }

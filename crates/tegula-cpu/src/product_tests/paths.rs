@@ -10,9 +10,9 @@ type Case = (usize, [usize; 3], [bool; 3]);
 ///
 /// In order: many full micro-tiles, B transposed, few rows, one row, one column, slices of a long
 /// k. Then a short k, distant columns of A, transposed C, several blocks, several rounds of
-/// packing, and many small products.
+/// packing, many small products, and slices of rows that are not quite few.
 /// Accumulators of 16-bit types are in strips, or in a workspace.
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     (1, [331, 331, 331], [false, false, false]),
     (1, [331, 329, 200], [false, true, false]),
     (1, [7, 1031, 700], [false, false, false]),
@@ -25,6 +25,7 @@ const CASES: [Case; 12] = [
     (1, [5, 4001, 300], [false, true, false]),
     (1, [250, 1500, 1100], [true, false, false]),
     (40, [41, 43, 37], [false, false, false]),
+    (1, [40, 260, 3000], [false, false, false]),
 ];
 
 /// Layouts of A, B and C, and their lengths in elements.
@@ -122,6 +123,8 @@ fn cases_cover_every_blocking_plan() {
     covered("of several rounds", |plan| plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packed[0]);
     covered("along k", |plan| plan.along_k);
     covered("along k and sliced", |plan| plan.along_k && plan.slices > 1);
+    covered("packed by first rows", |plan| plan.first_rows.is_some() && plan.slices == 1);
+    covered("packed by first rows and sliced", |plan| plan.first_rows.is_some() && plan.slices > 1);
     covered("of several blocks", |plan| plan.block[1] < 4001 && plan.block[1] > 3000);
 }
 
