@@ -27,8 +27,8 @@ use super::{along_k, grouped, vnni};
 /// `$unmasked` holds, whole vectors have their own micro-kernels. Accumulators start from
 /// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. Where `$reads_b` holds,
 /// B is prefetched as [`MicroOperands::b_ahead`] and [`MicroOperands::prefetch`] say, and up to
-/// [`PACKING_VECTORS`] vectors are packed to [`MicroOperands::b_panel`]. `$step` multiplies two vectors
-/// and adds a third.
+/// [`PACKING_VECTORS`] vectors are packed to [`MicroOperands::b_panel`]. `$step` multiplies two
+/// vectors and adds a third.
 macro_rules! select {
     ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $reads_b:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
