@@ -211,9 +211,13 @@ mod tests {
             let kernels = chosen_from(&name, name.ty);
             assert_eq!(kernels.is_empty(), name.syntax == NameSyntax::Helper, "{name:?}");
             for kernel in kernels {
-                let aligned = [OperandLayout::new(Order2d::RowMajor, true); 3];
-                let recipe = Recipe::named(&kernel, name.ty).unwrap().legalize(aligned);
-                assert!(recipe.kernel.build().is_ok(), "{kernel}");
+                // Tiles of dmma may need both operands contiguous along k.
+                let builds = [Order2d::RowMajor, Order2d::ColMajor].map(|of_b| {
+                    let layouts =
+                        [Order2d::RowMajor, of_b, Order2d::RowMajor].map(|order| OperandLayout::new(order, true));
+                    Recipe::named(&kernel, name.ty).unwrap().legalize(layouts).kernel.build().is_ok()
+                });
+                assert!(builds.contains(&true), "{kernel}");
                 assert!(Recipe::named(&format!("{kernel}:3"), name.ty).unwrap().name().ends_with("_3"));
             }
             assert!(name.syntax == NameSyntax::Parameters || Variant::named(name.name, name.ty).is_ok());

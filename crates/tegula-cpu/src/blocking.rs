@@ -9,7 +9,7 @@ use std::ops::Range;
 use tegula_core::element::Scalar;
 
 use super::caches::Caches;
-use super::grid::{CONFLICT_BYTES, Grid, GridProblem, PAGE};
+use super::grid::{C_L2, CONFLICT_BYTES, Grid, GridProblem, PAGE};
 use super::micro_kernel::{CpuElement, FirstRows, MicroKernel};
 use super::scratch::MAX_FREE_BYTES;
 
@@ -57,6 +57,8 @@ const ALONG_K_COLS_PER_ROW: usize = 8;
 /// Most bytes of A that a thread packs there, in sizes of the L2 cache. Longer rows are read again
 /// from memory for every vector of columns.
 const ALONG_K_L2: usize = 4;
+/// Least steps of k where the first rows pack B.
+const FIRST_ROWS_STEPS: usize = 128;
 /// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
 /// a page apart: these stay in the cache of each thread, while packed panels would come from the
 /// caches of others.
@@ -143,7 +145,8 @@ pub struct Accumulation {
     skinny: bool,
     /// Whether A and B are unpacked though C is large: packing them would take longer.
     cached: bool,
-    /// Whether the first rows of a macro tile may pack its columns of B while they multiply.
+    /// Whether the first rows of a macro tile may pack B while they multiply it, unless threads
+    /// share its panels.
     first_rows_pack: bool,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.
@@ -180,6 +183,13 @@ fn skinny_slices<T: CpuElement>(sizes @ [m, n, k]: [usize; 3]) -> usize {
     1 << most.into_iter().fold(MAX_SKINNY_SLICES, usize::min).max(1).ilog2()
 }
 
+/// The micro-tile with which the first rows may pack B: its columns are adjacent, and steps of k
+/// enough that C is not read and written too often.
+fn first_rows<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> Option<FirstRows> {
+    let BlockingProblem { sizes: [m, _, k], b, prepacked, .. } = *problem;
+    kernel.first_rows(m).filter(|_| b[0] == 1 && !prepacked && k >= FIRST_ROWS_STEPS)
+}
+
 /// Threads that the work of a product justifies.
 fn justified_threads<S>(problem: &BlockingProblem<S>) -> usize {
     problem.threads.min(work(problem.sizes) / WORK_PER_THREAD).max(1)
@@ -210,7 +220,7 @@ fn grid_problem<T: CpuElement>(
         rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
         pack_b: packs_b && !prepacked,
         may_share: slices == 1,
-        first_rows_pack: packs_b && problem.b[0] == 1 && kernel.first_rows(rows).is_some(),
+        first_rows_pack: packs_b && first_rows(kernel, problem).is_some(),
         b_row_bytes: if packs_b { 0 } else { problem.b[1].unsigned_abs().saturating_mul(size_of::<T>()) },
         l2: Caches::detect().l2,
         threads: problem.threads.div_ceil(slices),
@@ -237,15 +247,16 @@ impl Accumulation {
         let narrow = n <= kernel.vector_len / 2 || m == 1;
         // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
         let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
-        // Unpacked on any number of threads: KC and slices depend on it, and so do the bits. Panels
-        // of bytes, which have no bits to lose, are better than interleaving rows of B.
-        let first_rows_pack = kernel.first_rows(m).is_some() && b[0] == 1 && !prepacked;
-        let streamed = skinny && !first_rows_pack && !(prepacked && kernel.compensation.is_some());
-        let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
         let a_along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_readable = kernel.direct_a && (a_along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
+        // Few rows of a strided A are read unpacked, since packed A is not sliced.
+        let first_rows_pack = first_rows(kernel, problem).is_some() && (a_readable || !skinny);
+        // Unpacked on any number of threads: KC and slices depend on it, and so do the bits. Panels
+        // of bytes, which have no bits to lose, are better than interleaving rows of B.
+        let streamed = skinny && !first_rows_pack && !(prepacked && kernel.compensation.is_some());
+        let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Prefetches reach more rows then, and C is read and written less often, which counts where
         // it leaves the L1 cache. One row, which reads B fastest, gains nothing.
         let Caches { l1, need_prefetch, .. } = Caches::detect();
@@ -322,8 +333,9 @@ impl BlockingPlan {
         // Threads share the columns alone.
         let enough_cols = n.div_ceil(kernel.vector_len).saturating_mul(slices) >= justified;
         let along_k = few_rows && b_packed && !prepacked && problem.b[1] == 1 && fits && enough_cols;
-        let first_rows_pack = first_rows_pack && b_packed && !prepacked;
-        let row_strips = !in_place && !unpacked && !along_k && !first_rows_pack && slices == 1 && k <= kc;
+        // Otherwise C is accumulated in strips of a few rows.
+        let first_rows_pack = first_rows_pack && b_packed && (in_place || k > kc);
+        let row_strips = !in_place && !unpacked && !along_k && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
         let prepacked = prepacked && !unpacked;
@@ -343,7 +355,9 @@ impl BlockingPlan {
         let mut grid = match () {
             _ if along_k => grid_along_k(kernel, block, parts_of_slice),
             _ if unpacked && !cached => unpacked_grid(kernel, block, parts_of_slice, skinny),
-            _ if first_rows_pack && skinny => grid_of_columns(kernel, block, parts_of_slice, true, usize::MAX),
+            _ if first_rows_pack && skinny => {
+                grid_of_columns(kernel, block, parts_of_slice, true, C_L2 * Caches::detect().l2)
+            }
             _ => Grid::choose(&of_grid),
         };
         // Slices are shared as well.

@@ -36,8 +36,8 @@ const TILE_OVERHEAD: usize = 40;
 const CLAIM: usize = if cfg!(miri) { 0 } else { 300 };
 /// A thread waits for this part of a tile at the end of a phase: cores differ in speed.
 const UNEVEN: usize = 3;
-/// The most bytes of C of a macro tile that packs panel after panel, in sizes of the L2 cache.
-const C_L2: usize = 4;
+/// Bytes of C of a macro tile that packs panel after panel, in sizes of the L2 cache.
+pub const C_L2: usize = 4;
 /// Tiles per thread that are tried.
 const TILES_PER_THREAD: [usize; 4] = [1, 2, 4, 8];
 
@@ -95,8 +95,7 @@ impl Grid {
     }
 
     fn search(problem: &GridProblem) -> Grid {
-        let min_cols = problem.min_col_tiles();
-        let alone = Grid { threads: 1, tiles: [1, min_cols], shared_b: false };
+        let alone = problem.alone();
         let (mut best, mut time) = (alone, problem.cycles(&alone));
         let mut threads = problem.threads;
         while threads > 1 {
@@ -104,7 +103,7 @@ impl Grid {
                 threads = fewer(threads);
                 continue;
             }
-            let (grid, cycles) = problem.best_with(threads, min_cols);
+            let (grid, cycles) = problem.best_with(threads);
             // Fewer threads only save time while the work is small.
             if best.threads > threads && cycles > time {
                 break;
@@ -150,18 +149,25 @@ fn fewer(threads: usize) -> usize {
 }
 
 impl GridProblem {
+    /// The grid of one thread.
+    fn alone(&self) -> Grid {
+        Grid { threads: 1, tiles: [1, self.min_col_tiles(false)], shared_b: false }
+    }
+
     /// The best grid for a number of threads, with its time.
-    fn best_with(&self, threads: usize, min_cols: usize) -> (Grid, usize) {
+    fn best_with(&self, threads: usize) -> (Grid, usize) {
         let [max_rows, max_cols] = self.units();
-        let mut best = (Grid { threads: 1, tiles: [1, min_cols], shared_b: false }, usize::MAX);
+        let mut best = (self.alone(), usize::MAX);
+        let min_cols = [false, true].map(|shared_b| self.min_col_tiles(shared_b));
         for tiles in TILES_PER_THREAD.map(|each| each * threads) {
             // For each number of rows the most columns: about 2·√tiles grids.
             let mut cols = 1;
             while cols <= tiles {
                 let rows = tiles / cols;
                 cols = tiles / rows;
-                let tiles = [rows.min(max_rows), cols.clamp(min_cols, max_cols.max(min_cols))];
                 for shared_b in [false, true] {
+                    let min_cols = min_cols[usize::from(shared_b)];
+                    let tiles = [rows.min(max_rows), cols.clamp(min_cols, max_cols.max(min_cols))];
                     let grid = Grid { threads, tiles, shared_b };
                     if !shared_b || self.pack_b && self.may_share && tiles[0] > 1 {
                         let cycles = self.cycles(&grid);
@@ -185,12 +191,12 @@ impl GridProblem {
     /// The minimum number of column tiles for which packed panels fit in half of the L2 cache. The
     /// other half is for micro-panels of A.
     ///
-    /// Where a macro tile holds one panel at a time, its C, which every step of k adds to, is to be
-    /// not much larger than the cache.
-    fn min_col_tiles(&self) -> usize {
+    /// A macro tile that holds one panel at a time may be wider, while its C, which every step of k
+    /// adds to, is not much larger than the cache.
+    fn min_col_tiles(&self, shared_b: bool) -> usize {
         let unit = self.kc.min(self.sizes[2]) * self.value_bytes * self.col_unit;
         let c_unit = self.sizes[0].saturating_mul(self.value_bytes * self.col_unit);
-        let of_c = if self.first_rows_pack { C_L2 * self.l2 / c_unit.max(1) } else { 0 };
+        let of_c = if self.first_rows_pack && !shared_b { C_L2 * self.l2 / c_unit.max(1) } else { 0 };
         self.units()[1].div_ceil((self.l2 / 2 / unit.max(1)).max(of_c).max(1))
     }
 
@@ -339,7 +345,7 @@ mod tests {
                 let packed = GridProblem { sizes: size, threads, ..F32 };
                 let unpacked = |b_row_bytes| GridProblem { tile: [6, 64], pack_b: false, b_row_bytes, ..packed };
                 for problem in [packed, unpacked(256), unpacked(PAGE), unpacked(1 << 20)] {
-                    let (grid, cycles) = problem.best_with(threads, problem.min_col_tiles());
+                    let (grid, cycles) = problem.best_with(threads);
                     assert!(problem.least_cycles(threads) <= cycles, "{problem:?} {grid:?}");
                 }
             }
@@ -354,7 +360,7 @@ mod tests {
                 let problem = GridProblem { sizes: size, threads, ..F32 };
                 let (grid, [rows, cols]) = (Grid::choose(&problem), problem.units());
                 assert!(grid.threads <= threads && grid.tiles[0] <= rows && grid.tiles[1] <= cols, "{grid:?}");
-                assert!(grid.tiles[1] >= problem.min_col_tiles());
+                assert!(grid.tiles[1] >= problem.min_col_tiles(grid.shared_b));
             }
         }
     }

@@ -137,11 +137,11 @@ impl OverlappedPacking {
 /// columns are read and written.
 ///
 /// # Safety
-/// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`] or
-/// [`AlongK::tile_rows`] for packed operands, and at most [`MicroKernel::max_rows`] for unpacked
-/// ones.
-/// For [`AlongK`], A is packed, `b_panel` is null or holds a whole vector for each k group, and
-/// without rows neither A nor C is accessed.
+/// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`],
+/// [`FirstRows::tile`] or [`AlongK::tile_rows`] for packed operands, and at most
+/// [`MicroKernel::max_rows`] for unpacked ones. `b_panel` is null, or holds whole vectors for each
+/// k group.
+/// For [`AlongK`], A is packed, and without rows neither A nor C is accessed.
 /// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
 /// set and operands are packed. The operands can be read. C, with the row stride `row`, can be
 /// written, and read unless beta is 0.
@@ -217,7 +217,8 @@ pub struct MicroKernel<T: CpuElement> {
     /// Multiply-adds below which a product with suitable strides is not packed; for few rows, see
     /// [`unpacked_work`](Self::unpacked_work).
     pub small_work: usize,
-    /// Rows up to which reading B once, unpacked, is faster than packing it.
+    /// Rows up to which reading B once, unpacked, is faster than packing it before. From fewer on,
+    /// [`first_rows`](Self::first_rows) may pack it.
     pub skinny_rows: usize,
     /// Whether unpacked A may be read beside packed B. Where a packed value holds several steps, A
     /// has to be contiguous along k, and unless `padded_a`, k a multiple of these steps.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use tegula_core::element::Scalar;
 use tegula_core::error::Result;
@@ -17,8 +18,20 @@ struct Line([u8; 64]);
 ///
 /// A thread keeps a few small buffers: for new memory the system would clear pages again for the
 /// next product.
+///
+/// In tests, [`GUARD`] lines behind a buffer have a value that nothing may overwrite.
 #[derive(Debug)]
-pub struct ScratchBuffer<S>(Vec<Line>, PhantomData<S>);
+pub struct ScratchBuffer<S> {
+    memory: Vec<Line>,
+    /// Lines of the buffer; the memory may be larger.
+    lines: usize,
+    of: PhantomData<S>,
+}
+
+/// Lines behind a buffer that tests watch.
+const GUARD: usize = if cfg!(test) { 4 } else { 0 };
+/// Their bytes.
+const GUARD_BYTE: u8 = 0xA5;
 
 /// Most buffers that a thread keeps.
 const MAX_FREE_BUFFERS: usize = 3;
@@ -44,13 +57,15 @@ impl<S: Scalar> ScratchBuffer<S> {
         };
         let memory = match lines {
             Some(0) => Vec::new(),
-            Some(lines) => match FREE_LIST.try_with(|free| reuse(free, lines)).ok().flatten() {
+            Some(lines) => match FREE_LIST.try_with(|free| reuse(free, lines + GUARD)).ok().flatten() {
                 Some(memory) => memory,
-                None => host::try_vec(&[lines], || what.into())?,
+                None => host::try_vec(&[lines + GUARD], || what.into())?,
             },
             None => return Err(host::out_of_memory(host::bytes::<S>(extents), || what.into())),
         };
-        Ok(ScratchBuffer(memory, PhantomData))
+        let mut buffer = ScratchBuffer { memory, lines: lines.unwrap_or(0), of: PhantomData };
+        buffer.guard().iter_mut().for_each(|line| *line = MaybeUninit::new(Line([GUARD_BYTE; 64])));
+        Ok(buffer)
     }
 
     /// Bytes of a buffer for the product of `extents` values.
@@ -60,18 +75,31 @@ impl<S: Scalar> ScratchBuffer<S> {
 
     /// The address of the first value, to write.
     pub fn start_mut(&mut self) -> SharedPtr<S> {
-        SharedPtr(self.0.as_mut_ptr().cast())
+        SharedPtr(self.memory.as_mut_ptr().cast())
     }
 
     /// The address of the first value, to read.
     pub fn start(&self) -> SharedPtr<S> {
-        SharedPtr(self.0.as_ptr().cast_mut().cast())
+        SharedPtr(self.memory.as_ptr().cast_mut().cast())
+    }
+}
+
+impl<S> ScratchBuffer<S> {
+    /// The lines behind the buffer that tests watch.
+    fn guard(&mut self) -> &mut [MaybeUninit<Line>] {
+        let behind = if self.lines == 0 { 0..0 } else { self.lines..self.lines + GUARD };
+        &mut self.memory.spare_capacity_mut()[behind]
     }
 }
 
 impl<S> Drop for ScratchBuffer<S> {
     fn drop(&mut self) {
-        let memory = std::mem::take(&mut self.0);
+        for line in self.guard() {
+            // SAFETY: `new` has written it.
+            let Line(bytes) = unsafe { line.assume_init_read() };
+            assert!(bytes == [GUARD_BYTE; 64] || std::thread::panicking(), "a write behind a scratch buffer");
+        }
+        let memory = std::mem::take(&mut self.memory);
         // None under Miri, which would miss an access beyond the requested size of a larger buffer.
         let kept = 0..=if cfg!(miri) { 0 } else { MAX_FREE_BYTES };
         if memory.capacity() == 0 || !kept.contains(&(memory.capacity() * size_of::<Line>())) {

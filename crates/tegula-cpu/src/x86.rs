@@ -25,12 +25,12 @@ use super::{along_k, grouped, vnni};
 /// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C. All three
 /// take a mask of the first lanes. A masked load costs about as much as a multiplication, so where
 /// `$unmasked` holds, whole vectors have their own micro-kernels. Accumulators start from
-/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. Where `$reads_b` holds,
+/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. Where `$packs_b` holds,
 /// B is prefetched as [`MicroOperands::b_ahead`] and [`MicroOperands::prefetch`] say, and up to
 /// [`PACKING_VECTORS`] vectors are packed to [`MicroOperands::b_panel`]. `$step` multiplies two
 /// vectors and adds a third.
 macro_rules! select {
-    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $reads_b:literal, $widen:expr, $load:expr, $store:expr;
+    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $packs_b:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -66,7 +66,7 @@ macro_rules! select {
                             for v in 0..V {
                                 let from = b_rows.at(b, $steps).add(v * LANES);
                                 b_row[v] = $widen(from, mask(v));
-                                if $reads_b && b_ahead > 0 {
+                                if $packs_b && b_ahead > 0 {
                                     prefetch_ahead(from, b_ahead);
                                 }
                                 if $packs {
@@ -106,8 +106,8 @@ macro_rules! select {
                 }
                 let mut left = k_groups;
                 while left > 0 {
-                    let count = if $reads_b { prefetch_rows(&mut prefetch, left) } else { left };
-                    if $reads_b && V <= PACKING_VECTORS && !b_panel.is_null() {
+                    let count = if $packs_b { prefetch_rows(&mut prefetch, left) } else { left };
+                    if $packs_b && V <= PACKING_VECTORS && !b_panel.is_null() {
                         steps!(count, true);
                     } else {
                         steps!(count, false);

@@ -111,7 +111,10 @@ pub(super) fn build(variant: &Blocked, mma: Mma) -> Result<Kernel> {
     let Blocking { block: [bm, bn, bk], warp: [wm, wn], stages, slices, blocks, .. } = variant.blocking;
     let [a_staging, b_staging] = stagings(variant);
     if !is_valid(&variant.blocking, [a_staging, b_staging]) {
-        return Err(Error::KernelOption(format!("the tiles of {variant} do not divide evenly among its threads")));
+        return Err(Error::KernelOption(format!(
+            "the tiles of {variant} do not divide evenly among its threads in these layouts; sides that are no power of \
+             two need A and B contiguous along k"
+        )));
     }
     let blocking = variant.blocking;
     Ok(kernel(&variant.to_string(), Block::d1(blocking.threads()), |k| {

@@ -12,7 +12,7 @@ use super::super::micro_kernel::{
     AlongK, CpuElement, FirstRows, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, SelectFn,
     bytes_ahead,
 };
-use super::{CBlock, KcStep};
+use super::{CBlock, KcStep, nth_chunk};
 
 /// Some columns of a KC step of a macro tile. Micro-tiles of some height pass by them, one below
 /// the other.
@@ -21,8 +21,10 @@ pub(super) struct Columns<S> {
     cols: Range<usize>,
     /// Rows of a micro-tile.
     height: usize,
-    /// The panel to which the first pass packs B, and the columns that it holds.
-    panel: (*mut S, usize),
+    /// The panel to which the first pass packs B.
+    panel: *mut S,
+    /// The columns of the panel, whole vectors.
+    width: usize,
     /// Selects the micro-kernel of the first pass.
     select: SelectFn<S>,
     /// A of the macro tile, if it was packed for it alone.
@@ -32,21 +34,21 @@ pub(super) struct Columns<S> {
 }
 
 impl<T: CpuElement> CBlock<'_, '_, T> {
-    /// The panels of a KC step of a macro tile, where columns of B are contiguous.
+    /// The panels of a KC step of a macro tile, where columns of B are adjacent in memory.
     pub(super) fn panels(
         &self,
         first: FirstRows,
         worker: usize,
         step: &KcStep<T::Acc>,
     ) -> impl Iterator<Item = Columns<T::Acc>> {
-        let &MicroKernel { vector_len, select_packed, select_unpacked, .. } = self.kernel;
+        let &MicroKernel { vector_len, max_rows, select_packed, select_unpacked, .. } = self.kernel;
         let [panel, _] = self.worker_panels(worker);
-        // Passes of equal height: one of a row or two would take longer than its part.
-        let passes = step.rows.len().div_ceil(first.tile[0]).max(1);
         chunks(step.cols.clone(), first.tile[1] * vector_len).map(move |cols| Columns {
             step: step.clone(),
-            height: step.rows.len().div_ceil(passes),
-            panel: (panel, cols.len().next_multiple_of(vector_len)),
+            // Narrow micro-tiles have as many more rows as registers allow.
+            height: first.tile[0].max(max_rows[cols.len().div_ceil(vector_len) - 1]),
+            panel,
+            width: cols.len().next_multiple_of(vector_len),
             select: select_unpacked.unwrap_or(select_packed),
             own_a: None,
             along_k: false,
@@ -77,7 +79,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 step,
                 cols: cols.clone(),
                 height,
-                panel: (panel, vector_len),
+                panel,
+                width: vector_len,
                 select: along_k.select,
                 own_a: (!self.plan.packed[0]).then_some(a_panel),
                 along_k: true,
@@ -92,10 +95,13 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     /// As for [`Product::run`](super::Product::run), for these columns.
     pub(super) unsafe fn macro_kernel_first_rows(&self, columns: &Columns<T::Acc>) {
         let (&MicroKernel { select_packed, compensation, .. }, product) = (self.kernel, self.product);
-        let &Columns { ref step, ref cols, height, panel: (panel, width), select, .. } = columns;
+        let &Columns { ref step, ref cols, height, panel, width, select, .. } = columns;
         let &KcStep { ref rows, ref k_range, scale: [alpha, beta], accumulators: c, .. } = step;
         let k_groups = self.kernel.k_groups(k_range.len());
-        for (pass, tile_rows) in chunks(rows.clone(), height).enumerate() {
+        let passes = rows.len().div_ceil(height);
+        for pass in 0..passes {
+            // Of equal height: one of a row or two would take longer than its part.
+            let tile_rows = nth_chunk(rows.clone(), passes, 1, pass);
             let (a, a_row_stride, a_k_stride) = match columns.own_a {
                 Some(a_panel) => {
                     let row_stride = (k_groups * size_of::<T::Acc>()) as isize;
@@ -124,7 +130,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 micro_kernel = select([sizes[0], sizes[1]]);
             }
             if !columns.along_k {
-                operands.prefetch = self.rows_to_prefetch(columns, pass);
+                operands.prefetch = self.rows_to_prefetch(columns, pass, passes);
             }
             let to = c.at(tile_rows.start, cols.start);
             // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A, and
@@ -142,14 +148,14 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     /// next step of k.
     ///
     /// The first of several passes waits for its own rows of B, and prefetches nothing.
-    fn rows_to_prefetch(&self, columns: &Columns<T::Acc>, pass: usize) -> PrefetchedRows {
+    fn rows_to_prefetch(&self, columns: &Columns<T::Acc>, pass: usize, passes: usize) -> PrefetchedRows {
         let (b, Columns { step, cols, .. }, [.., k]) = (self.product.b, columns, self.product.sizes);
-        let passes = step.rows.len().div_ceil(columns.height);
         let Some(part) = pass.checked_sub(usize::from(passes > 1)) else { return PrefetchedRows::NONE };
         let (col, k_range) = match cols.end < step.cols.end {
             true => (cols.end, step.k_range.clone()),
-            false => (step.cols.start, step.k_range.end..k),
+            false => (step.cols.start, step.k_range.end..k.min(step.k_range.end + step.k_range.len())),
         };
+        let width = self.plan.packed_cols_per_worker(self.kernel, self.product.sizes[1]);
         let count = STEPS_PER_PREFETCH.div_ceil((passes - 1).max(1));
         let start = k_range.start + part * count * step.k_range.len() / STEPS_PER_PREFETCH;
         if start >= k_range.end {
@@ -158,7 +164,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         PrefetchedRows {
             first: b.at(self.cols.start + col, start).cast(),
             stride: b.strides()[1].wrapping_mul(size_of::<T>() as isize),
-            lines: (columns.panel.1.min(step.cols.end - col) * size_of::<T>()).div_ceil(LINE),
+            lines: (width.min(step.cols.end - col) * size_of::<T>()).div_ceil(LINE),
             count,
         }
     }

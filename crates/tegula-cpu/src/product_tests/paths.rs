@@ -123,8 +123,10 @@ fn cases_cover_every_blocking_plan() {
     covered("of several rounds", |plan| plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packed[0]);
     covered("along k", |plan| plan.along_k);
     covered("along k and sliced", |plan| plan.along_k && plan.slices > 1);
-    covered("packed by first rows", |plan| plan.first_rows.is_some() && plan.slices == 1);
-    covered("packed by first rows and sliced", |plan| plan.first_rows.is_some() && plan.slices > 1);
+    if Isa::Avx512.is_available() {
+        covered("packed by first rows", |plan| plan.first_rows.is_some() && plan.slices == 1);
+        covered("packed by first rows and sliced", |plan| plan.first_rows.is_some() && plan.slices > 1);
+    }
     covered("of several blocks", |plan| plan.block[1] < 4001 && plan.block[1] > 3000);
 }
 
