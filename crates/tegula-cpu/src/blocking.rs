@@ -183,11 +183,13 @@ fn skinny_slices<T: CpuElement>(sizes @ [m, n, k]: [usize; 3]) -> usize {
     1 << most.into_iter().fold(MAX_SKINNY_SLICES, usize::min).max(1).ilog2()
 }
 
-/// The micro-tile with which the first rows may pack B: its columns are adjacent, and steps of k
-/// enough that C is not read and written too often.
+/// The micro-tile with which the first rows may pack B: its columns are adjacent and several
+/// panels, of which one is prefetched during another, and steps of k enough that C is not read and
+/// written too often.
 fn first_rows<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> Option<FirstRows> {
-    let BlockingProblem { sizes: [m, _, k], b, prepacked, .. } = *problem;
-    kernel.first_rows(m).filter(|_| b[0] == 1 && !prepacked && k >= FIRST_ROWS_STEPS)
+    let BlockingProblem { sizes: [m, n, k], b, prepacked, .. } = *problem;
+    let is_large = n >= LONG_KC_COLS && k >= FIRST_ROWS_STEPS;
+    kernel.first_rows(m).filter(|_| b[0] == 1 && !prepacked && is_large)
 }
 
 /// Threads that the work of a product justifies.
