@@ -57,7 +57,9 @@ const ALONG_K_COLS_PER_ROW: usize = 8;
 /// Most bytes of A that a thread packs there, in sizes of the L2 cache. Longer rows are read again
 /// from memory for every vector of columns.
 const ALONG_K_L2: usize = 4;
-/// Least steps of k where the first rows pack B.
+/// Least columns and steps of k where the first rows pack B: several panels, one of which is
+/// prefetched during another, and few updates of C.
+const FIRST_ROWS_COLS: usize = 128;
 const FIRST_ROWS_STEPS: usize = 128;
 /// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
 /// a page apart: these stay in the cache of each thread, while packed panels would come from the
@@ -145,9 +147,9 @@ pub struct Accumulation {
     skinny: bool,
     /// Whether A and B are unpacked though C is large: packing them would take longer.
     cached: bool,
-    /// Whether the first rows of a macro tile may pack B while they multiply it, unless threads
-    /// share its panels.
-    first_rows_pack: bool,
+    /// The micro-tile with which the first rows of a macro tile may pack B, unless threads share
+    /// its panels.
+    first_rows: Option<FirstRows>,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.
     pub unblocked: bool,
@@ -183,13 +185,12 @@ fn skinny_slices<T: CpuElement>(sizes @ [m, n, k]: [usize; 3]) -> usize {
     1 << most.into_iter().fold(MAX_SKINNY_SLICES, usize::min).max(1).ilog2()
 }
 
-/// The micro-tile with which the first rows may pack B: its columns are adjacent and several
-/// panels, of which one is prefetched during another, and steps of k enough that C is not read and
-/// written too often.
+/// The micro-tile with which the first rows may pack B: its columns are adjacent in memory, and the
+/// product is large.
 fn first_rows<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<T::Acc>) -> Option<FirstRows> {
     let BlockingProblem { sizes: [m, n, k], b, prepacked, .. } = *problem;
-    let is_large = n >= LONG_KC_COLS && k >= FIRST_ROWS_STEPS;
-    kernel.first_rows(m).filter(|_| b[0] == 1 && !prepacked && is_large)
+    let is_large = |min_rows| m >= min_rows && n >= FIRST_ROWS_COLS && k >= FIRST_ROWS_STEPS;
+    kernel.first_rows.filter(|first| b[0] == 1 && !prepacked && is_large(first.min_rows))
 }
 
 /// Threads that the work of a product justifies.
@@ -254,10 +255,10 @@ impl Accumulation {
         let a_along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
         let a_readable = kernel.direct_a && (a_along_k() || kernel.k_pack == 1 && (!conflicts(a[1]) || n <= 2 * nr));
         // Few rows of a strided A are read unpacked, since packed A is not sliced.
-        let first_rows_pack = first_rows(kernel, problem).is_some() && (a_readable || !skinny);
+        let first_rows = first_rows(kernel, problem).filter(|_| a_readable || !skinny);
         // Unpacked on any number of threads: KC and slices depend on it, and so do the bits. Panels
         // of bytes, which have no bits to lose, are better than interleaving rows of B.
-        let streamed = skinny && !first_rows_pack && !(prepacked && kernel.compensation.is_some());
+        let streamed = skinny && first_rows.is_none() && !(prepacked && kernel.compensation.is_some());
         let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
         // Prefetches reach more rows then, and C is read and written less often, which counts where
         // it leaves the L1 cache. One row, which reads B fastest, gains nothing.
@@ -280,7 +281,7 @@ impl Accumulation {
         let long_k = k >= 2 * MIN_SLICE_STEPS && m.saturating_mul(n) <= SLICED_ELEMENTS;
         let slices = match () {
             _ if fixed || !(always_unpacked || a_readable) => 1,
-            _ if (always_unpacked || first_rows_pack) && skinny => skinny_slices::<T>(problem.sizes),
+            _ if (always_unpacked || first_rows.is_some()) && skinny => skinny_slices::<T>(problem.sizes),
             _ if long_k => (k / MIN_SLICE_STEPS).min(MAX_SLICES),
             _ => 1,
         };
@@ -288,7 +289,7 @@ impl Accumulation {
         let slices = if slices > 1 { k.div_ceil(slice_len(k, slices, kc)) } else { 1 };
         // Unpacked for speed alone. Elements that packing would group take longer unpacked.
         let is_empty = alpha == T::Acc::ZERO || k == 0;
-        let decided = always_unpacked || prepacked || first_rows_pack && skinny;
+        let decided = always_unpacked || prepacked || first_rows.is_some() && skinny;
         let readable = kernel.k_pack == 1 && a_readable && b_readable && !(decided || is_empty);
         let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
         let cached = readable
@@ -305,7 +306,7 @@ impl Accumulation {
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
         let unblocked = unpacked && in_place && justified_threads(problem) == 1;
         let packed = [!(unpacked || a_readable), !unpacked];
-        Accumulation { kc, slices, in_place, packed, skinny, cached, first_rows_pack, unblocked }
+        Accumulation { kc, slices, in_place, packed, skinny, cached, first_rows, unblocked }
     }
 }
 
@@ -324,7 +325,7 @@ impl BlockingPlan {
             packed: packed @ [a_packed, b_packed],
             skinny,
             cached,
-            first_rows_pack,
+            first_rows,
             ..
         } = accumulation;
         let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
@@ -336,7 +337,7 @@ impl BlockingPlan {
         let enough_cols = n.div_ceil(kernel.vector_len).saturating_mul(slices) >= justified;
         let along_k = few_rows && b_packed && !prepacked && problem.b[1] == 1 && fits && enough_cols;
         // Otherwise C is accumulated in strips of a few rows.
-        let first_rows_pack = first_rows_pack && b_packed && (in_place || k > kc);
+        let first_rows = first_rows.filter(|_| b_packed && (in_place || k > kc));
         let row_strips = !in_place && !unpacked && !along_k && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
@@ -357,7 +358,7 @@ impl BlockingPlan {
         let mut grid = match () {
             _ if along_k => grid_along_k(kernel, block, parts_of_slice),
             _ if unpacked && !cached => unpacked_grid(kernel, block, parts_of_slice, skinny),
-            _ if first_rows_pack && skinny => {
+            _ if first_rows.is_some() && skinny => {
                 grid_of_columns(kernel, block, parts_of_slice, true, C_L2 * Caches::detect().l2)
             }
             _ => Grid::choose(&of_grid),
@@ -367,7 +368,7 @@ impl BlockingPlan {
             grid.threads = justified.min(slices * grid.tiles[0] * grid.tiles[1]);
         }
         // If all macro tiles are several NR wide, only the last has a partial micro-tile.
-        let first_rows = kernel.first_rows(m).filter(|_| first_rows_pack && !grid.shared_b);
+        let first_rows = first_rows.filter(|_| !grid.shared_b);
         let nr = first_rows.map_or(nr, |first| first.tile[1] * kernel.vector_len);
         let wide = block[1] >= 4 * nr * grid.tiles[1] && !along_k;
         let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };

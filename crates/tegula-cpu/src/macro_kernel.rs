@@ -5,9 +5,9 @@
 //!
 //! The numbers of the loops are those of the BLIS loops with the same purpose. The nest differs:
 //! LOOP 5 splits m as well as n, LOOP 3 runs over macro tiles, and LOOP 4 is inside LOOP 3.
-//! Unpacked products have loops of their own, without numbers. So have those whose first rows pack
-//! B ([`first_rows`]): most large f32 and f64 products with AVX-512, and few rows where columns of
-//! B are contiguous along k.
+//! Unpacked products have loops of their own, without numbers, and so have those that pack B with
+//! their first rows ([`first_rows`]): most large f32 and f64 products with AVX-512, and few rows
+//! where columns of B are contiguous along k.
 //!
 //! C is split into MC×NC blocks (LOOP 5), and a block into macro tiles, which threads share (LOOP
 //! 3). Where it pays, the threads first pack B, and A if needed, for a round of KC steps, and all

@@ -251,18 +251,18 @@ pub struct MicroKernel<T: CpuElement> {
     pub along_k: Option<AlongK<T::Acc>>,
 }
 
-/// The micro-tile of products whose first rows pack B while they multiply it, by the micro-kernels
-/// for unpacked operands.
+/// The micro-tile of products that pack B with their first rows: the micro-kernel for unpacked
+/// operands stores the B that it multiplies.
 ///
-/// Packing before would read all of B from memory while no multiplication runs. It takes as long as
-/// multiplying some tens of rows. The idea is that of the AVX-512 `sgemm` in oneDNN.
+/// Packing before would read all of B from memory while no multiplication runs, which takes as long
+/// as multiplying some tens of rows. The AVX-512 `sgemm` of oneDNN does the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstRows {
     /// Rows and vectors: lower and wider than [`MicroKernel::tile`], since long pieces of the rows
     /// of B are read faster. At most [`PACKING_VECTORS`] vectors.
     pub tile: [usize; 2],
-    /// The least and the most rows of a product that gains from it. Fewer read unpacked B once.
-    pub rows: [usize; 2],
+    /// The least rows of a product that gains from it. Fewer read unpacked B once.
+    pub min_rows: usize,
 }
 
 /// Micro-kernels for packed A, and columns of B that are unpacked, each contiguous along k.
@@ -365,11 +365,6 @@ impl<T: CpuElement> MicroKernel<T> {
     #[inline]
     pub fn unpacked_work(&self, rows: usize) -> usize {
         if rows <= self.skinny_rows { SMALL_WORK } else { self.small_work }
-    }
-
-    /// The micro-tile with which the first rows of a product of `rows` rows pack B.
-    pub fn first_rows(&self, rows: usize) -> Option<FirstRows> {
-        self.first_rows.filter(|first| (first.rows[0]..=first.rows[1]).contains(&rows))
     }
 
     /// The vectors of the widest micro-tile of unpacked operands that is still high enough for

@@ -276,6 +276,9 @@ fn micro_kernels_meet_the_constraints_of_blocking() {
             );
             assert!(kc % (k_pack * k_unit) == 0, "{isa} {}", T::TYPE);
             assert!(kernel.compensation.is_none() || mr <= micro_kernel::COMPENSATED_ROWS, "{isa} {}", T::TYPE);
+            if let Some(micro_kernel::FirstRows { tile: [rows, vectors], .. }) = kernel.first_rows {
+                assert!(vectors <= micro_kernel::PACKING_VECTORS && rows <= max_rows[vectors - 1], "{isa} {}", T::TYPE);
+            }
             if let Some(along_k) = kernel.along_k {
                 assert!(along_k.full_rows <= along_k.tile_rows, "{isa} {}", T::TYPE);
                 let compensated = kernel.compensation.is_some();

@@ -1,4 +1,5 @@
-//! The macro-kernel whose first rows multiply unpacked B, and pack it for the rows below.
+//! The macro-kernel that packs B with its first rows: they multiply unpacked B, and store it for
+//! the rows below.
 //!
 //! A panel of B is packed, read by all rows of the macro tile, and overwritten by the next: B is
 //! read once from memory, while multiplications run, and packed B never leaves the caches.
@@ -155,6 +156,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             true => (cols.end, step.k_range.clone()),
             false => (step.cols.start, step.k_range.end..k.min(step.k_range.end + step.k_range.len())),
         };
+        // The next panel may be wider than this one.
         let width = self.plan.packed_cols_per_worker(self.kernel, self.product.sizes[1]);
         let count = STEPS_PER_PREFETCH.div_ceil((passes - 1).max(1));
         let start = k_range.start + part * count * step.k_range.len() / STEPS_PER_PREFETCH;

@@ -48,8 +48,8 @@ fitted! {
             [0.419, 0.276, 0.869, 1.09],
             [0.429, 0.356, 2.64, 1.73],
         ],
-        /// The multiplier of the step time of f64 tiles if A and B are contiguous along k, of small
-        /// tiles and of those whose A is interleaved.
+        /// The multiplier of the step time of f64 tiles if A and B are contiguous along k: of small
+        /// tiles, and of those that interleave A.
         along_k: [f64; 2] = [0.967, 1.03],
         /// The fraction of the memory bandwidth that tiled kernels reach.
         memory: f64 = 0.927,
