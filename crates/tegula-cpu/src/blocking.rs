@@ -10,8 +10,9 @@ use tegula_core::element::Scalar;
 
 use super::caches::Caches;
 use super::grid::{C_L2, CONFLICT_BYTES, Grid, GridProblem, PAGE};
-use super::micro_kernel::{CpuElement, FirstRows, MicroKernel};
+use super::micro_kernel::{CpuElement, FirstRows, MicroKernel, WHOLE_ROWS};
 use super::scratch::MAX_FREE_BYTES;
+use super::unpacked::BReads;
 
 /// Row stride of B in bytes up to which its rows are as close as in a packed panel. On one thread
 /// packing still pays for a long k.
@@ -20,6 +21,8 @@ const DENSE_STRIDE: usize = 256;
 const LONG_KC_COLS: usize = 128;
 /// KC where B is streamed from memory: few enough steps to read its rows side by side.
 const STREAMED_KC: usize = 32;
+/// The same where the next rows are prefetched: more steps update C less often.
+const PREFETCHED_KC: usize = 192;
 /// Rows up to which AMX uses a shorter KC.
 const SHORT_KC_ROWS: usize = 128;
 /// The shorter KC in k units: few enough that packing reads along the rows of B.
@@ -65,6 +68,8 @@ const FIRST_ROWS_STEPS: usize = 128;
 /// a page apart: these stay in the cache of each thread, while packed panels would come from the
 /// caches of others.
 const CACHED_WORK: usize = 1 << 26;
+/// Columns from which several rows of A read whole rows of B.
+const WHOLE_ROWS_COLS: usize = 1024;
 /// Largest MC and NC where a block needs a workspace; a multiple of MR and NR of every
 /// micro-kernel.
 const MAX_BLOCK: usize = 3840;
@@ -102,6 +107,8 @@ pub struct BlockingPlan {
     pub prepacked: bool,
     /// The micro-tile with which the first rows of a macro tile pack B, panel after panel.
     pub first_rows: Option<FirstRows>,
+    /// How unpacked B is read.
+    pub b_reads: BReads,
     /// Whether rows are few, and columns of B contiguous along k: the micro-kernels transpose B
     /// themselves. Each macro tile packs A for itself, unless A is packed first.
     pub along_k: bool,
@@ -145,6 +152,8 @@ pub struct Accumulation {
     packed: [bool; 2],
     /// Whether C has few rows, so that B is read once.
     skinny: bool,
+    /// [`BlockingPlan::b_reads`].
+    pub b_reads: BReads,
     /// Whether A and B are unpacked though C is large: packing them would take longer.
     cached: bool,
     /// The micro-tile with which the first rows of a macro tile may pack B, unless threads share
@@ -209,7 +218,7 @@ fn grid_problem<T: CpuElement>(
     let tile = match packs_b {
         true => kernel.tile,
         false => {
-            let vectors = kernel.widest_unpacked(problem.sizes[0]);
+            let vectors = kernel.unpacked_vectors(problem.sizes[0], false);
             [kernel.max_rows[vectors - 1], vectors * kernel.vector_len]
         }
     };
@@ -260,15 +269,19 @@ impl Accumulation {
         // of bytes, which have no bits to lose, are better than interleaving rows of B.
         let streamed = skinny && first_rows.is_none() && !(prepacked && kernel.compensation.is_some());
         let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
-        // Prefetches reach more rows then, and C is read and written less often, which counts where
-        // it leaves the L1 cache. One row, which reads B fastest, gains nothing.
-        let Caches { l1, need_prefetch, .. } = Caches::detect();
-        let long_steps = m > 1 && m.saturating_mul(n).saturating_mul(size_of::<T::Acc>()) > l1 / 2;
+        // Micro-tiles of several rows are as fast where rows of B are short.
+        let has_long_rows = m == 1 || n >= WHOLE_ROWS_COLS;
+        let b_reads = match kernel.whole_rows {
+            _ if !(always_unpacked && skinny) => BReads::Direct,
+            Some(_) if m <= WHOLE_ROWS && has_long_rows && !fixed => BReads::WholeRows,
+            _ if Caches::detect().need_prefetch => BReads::Prefetched,
+            _ => BReads::Direct,
+        };
+        let prefetched = b_reads == BReads::Prefetched;
         let kc = match () {
             _ if fixed => kernel.kc,
-            _ if always_unpacked && skinny && (long_steps || kernel.compensation.is_some()) && need_prefetch => {
-                4 * STREAMED_KC
-            }
+            _ if prefetched && kernel.first_rows.is_some() => PREFETCHED_KC,
+            _ if prefetched && (m > 1 || kernel.compensation.is_some()) => 4 * STREAMED_KC,
             _ if always_unpacked && skinny => STREAMED_KC,
             _ if !always_unpacked && !prepacked && kernel.padded_a && m <= SHORT_KC_ROWS => {
                 SHORT_KC_UNITS * kernel.k_unit * kernel.k_pack
@@ -306,7 +319,7 @@ impl Accumulation {
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
         let unblocked = unpacked && in_place && justified_threads(problem) == 1;
         let packed = [!(unpacked || a_readable), !unpacked];
-        Accumulation { kc, slices, in_place, packed, skinny, cached, first_rows, unblocked }
+        Accumulation { kc, slices, in_place, packed, skinny, b_reads, cached, first_rows, unblocked }
     }
 }
 
@@ -324,6 +337,7 @@ impl BlockingPlan {
             in_place,
             packed: packed @ [a_packed, b_packed],
             skinny,
+            b_reads,
             cached,
             first_rows,
             ..
@@ -385,6 +399,7 @@ impl BlockingPlan {
             col_multiple,
             prepacked,
             first_rows,
+            b_reads,
             along_k,
         };
         if plan.packs_first() {

@@ -108,7 +108,9 @@ impl<S: Accumulate> HostGemm<'_, S> {
             let one = |batch| {
                 let ([a_strides, [_, b_k_stride]], c) = ([problem.a, problem.b], c.batch(batch).cast());
                 let (a, b, c, c_row_stride) = (a.batch(batch).at(0, 0), b.batch(batch).at(0, 0), c.start, c.row_stride);
-                let product = UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c, c_row_stride };
+                let b_reads = accumulation.b_reads;
+                let product =
+                    UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c, c_row_stride, b_reads };
                 // SAFETY: the caller's promise for C, of which each batch is written once. The CPU
                 // has `isa`, and C holds the accumulators.
                 unsafe { product.run_in_steps(kernel, accumulation.kc, &epilogue.batch(batch), add) };

@@ -6,8 +6,8 @@
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
-//!   `along_k` and `amx`; `vectors`: what the vectorized ones share; `vnni`:
-//!   packing of bytes; `transpose`: transpositions in registers;
+//!   `along_k`, `whole_rows` and `amx`; `vectors`: what the vectorized ones share; `vnni`: packing
+//!   of bytes; `transpose`: transpositions in registers;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once, and in `first_rows` those that pack while they
@@ -23,7 +23,8 @@
 //! # Accuracy
 //! Accumulators are of type [`Element::Acc`]. Products are added in order of k, in steps of KC; the
 //! bf16 instructions add the second of a pair first. Each step starts from 0 (for bytes with VNNI,
-//! from a compensation for their packing), and its sum is added to the sum of the steps before.
+//! from a compensation for their packing), and its sum is added to the sum of the steps before. Up
+//! to four rows of f32 and f64, by a B of long rows, add each product to the sum of those before.
 //! alpha and beta scale the whole.
 //!
 //! AMX and the bf16 instructions of AVX-512 read subnormal bf16 numbers as zeros. Their subnormal
@@ -73,6 +74,8 @@ mod unpacked;
 mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
+#[cfg(target_arch = "x86_64")]
+mod whole_rows;
 mod workers;
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -567,7 +567,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let (a_strides, [_, b_k_stride], c_row_stride) = (a.strides(), b.strides(), c.row_stride());
         let a = a.at(self.rows.start + rows.start, k_range.start);
         let (b, first) = (b.at(self.cols.start + cols.start, k_range.start), c.at(rows.start, cols.start));
-        let part = UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c: first, c_row_stride };
+        let b_reads = self.plan.b_reads;
+        let part = UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c: first, c_row_stride, b_reads };
         // SAFETY: the part is in C or in scratch, and its operands are in A and B, whose elements
         // need no packing.
         unsafe { part.run(self.kernel) };

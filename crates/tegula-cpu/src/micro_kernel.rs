@@ -13,6 +13,8 @@ use super::pack_source::PackSource;
 pub const VECTORS: usize = 8;
 /// Most vectors of a micro-tile that packs the B it multiplies.
 pub const PACKING_VECTORS: usize = 4;
+/// Most rows of [`MicroKernel::whole_rows`].
+pub const WHOLE_ROWS: usize = 4;
 /// Steps of k in which a micro-kernel prefetches [`PrefetchedRows::count`] rows.
 pub const STEPS_PER_PREFETCH: usize = 16;
 /// Most rows of a micro-tile whose accumulators start from a compensation.
@@ -37,7 +39,8 @@ pub struct MicroOperands<S> {
     pub b: *const S,
     /// Stride of B along k, as of A.
     pub b_k_stride: isize,
-    /// Bytes from unpacked B to what a micro-kernel prefetches meanwhile; 0 for nothing.
+    /// Bytes from unpacked B to what a micro-kernel prefetches meanwhile, into the L2 cache from
+    /// single steps of k, else into the L1 cache; 0 for nothing.
     pub b_ahead: usize,
     /// For [`AlongK`]: bytes from a column of B to the next.
     pub b_col_stride: isize,
@@ -89,11 +92,13 @@ pub struct PrefetchedRows {
     pub lines: usize,
     /// Rows.
     pub count: usize,
+    /// Whether they are fetched into the L2 cache only: more than the L1 cache holds.
+    pub to_l2: bool,
 }
 
 impl PrefetchedRows {
     /// No rows.
-    pub const NONE: PrefetchedRows = PrefetchedRows { first: null(), stride: 0, lines: 0, count: 0 };
+    pub const NONE: PrefetchedRows = PrefetchedRows { first: null(), stride: 0, lines: 0, count: 0, to_l2: false };
 }
 
 /// Packing of the next rows of A, and prefetching of C, while an AMX micro-kernel multiplies.
@@ -217,8 +222,7 @@ pub struct MicroKernel<T: CpuElement> {
     /// Multiply-adds below which a product with suitable strides is not packed; for few rows, see
     /// [`unpacked_work`](Self::unpacked_work).
     pub small_work: usize,
-    /// Rows up to which reading B once, unpacked, is faster than packing it before. From fewer on,
-    /// [`first_rows`](Self::first_rows) may pack it.
+    /// Rows up to which reading B once, unpacked, is faster than packing it.
     pub skinny_rows: usize,
     /// Whether unpacked A may be read beside packed B. Where a packed value holds several steps, A
     /// has to be contiguous along k, and unless `padded_a`, k a multiple of these steps.
@@ -249,6 +253,9 @@ pub struct MicroKernel<T: CpuElement> {
     pub first_rows: Option<FirstRows>,
     /// The micro-kernels for columns of B contiguous along k; `None` where B is packed first.
     pub along_k: Option<AlongK<T::Acc>>,
+    /// Selects the micro-kernel for unpacked operands, at most [`WHOLE_ROWS`] rows, any number of
+    /// columns, and an alpha of 1, for B from memory; `None` where micro-tiles read it.
+    pub whole_rows: Option<SelectFn<T::Acc>>,
 }
 
 /// The micro-tile of products that pack B with their first rows: the micro-kernel for unpacked
@@ -295,6 +302,12 @@ pub fn bytes_ahead() -> usize {
     if Caches::detect().need_prefetch { 256 } else { 0 }
 }
 
+/// Bytes from B to what [`MicroKernel::whole_rows`] prefetches for some rows: beside more than one,
+/// the processor does not fetch far enough ahead by itself.
+pub fn whole_rows_ahead(rows: usize) -> usize {
+    if rows > 1 && Caches::detect().need_prefetch { 512 } else { 0 }
+}
+
 impl<T: CpuElement> MicroKernel<T> {
     /// Micro-kernels on vectors of values as `pack` makes them.
     pub const fn of_vectors(
@@ -320,6 +333,7 @@ impl<T: CpuElement> MicroKernel<T> {
             select_unpacked: if same { Some(select_packed) } else { None },
             first_rows: None,
             along_k: None,
+            whole_rows: None,
             padded_a: false,
             compensation: None,
             pack,
@@ -367,15 +381,23 @@ impl<T: CpuElement> MicroKernel<T> {
         if rows <= self.skinny_rows { SMALL_WORK } else { self.small_work }
     }
 
-    /// The vectors of the widest micro-tile of unpacked operands that is still high enough for
-    /// `rows`.
+    /// The vectors of a micro-tile of unpacked operands for `rows`.
+    ///
+    /// The widest that is still high enough. Where B streams from memory, few micro-tiles below
+    /// each other count more: the first of them waits for memory, and the others leave it idle.
     #[inline]
-    pub fn widest_unpacked(&self, rows: usize) -> usize {
-        let mut widest = VECTORS;
-        while widest > 1 && self.max_rows[widest - 1] < rows.min(MIN_TILE_ROWS) {
-            widest -= 1;
+    pub fn unpacked_vectors(&self, rows: usize, streams_b: bool) -> usize {
+        let widest = |max_rows: usize| (2..=VECTORS).rev().find(|vectors| self.max_rows[vectors - 1] >= max_rows);
+        if streams_b {
+            let tiles = if self.first_rows.is_some() { 1..=2 } else { 1..=1 };
+            if let Some(vectors) = tiles.filter_map(|tiles| widest(rows.div_ceil(tiles))).next() {
+                return vectors;
+            }
+            if self.first_rows.is_some() {
+                return self.tile[1] / self.vector_len;
+            }
         }
-        widest
+        widest(rows.min(MIN_TILE_ROWS)).unwrap_or(1)
     }
 
     /// Groups of `k_pack` steps that cover `k` steps, padded to `k_unit`.

@@ -7,7 +7,7 @@ use super::blocking::SMALL_EXTENT;
 use super::compiled::Compiled;
 use super::isa::Isa;
 use super::same_elements;
-use super::unpacked::UnpackedProduct;
+use super::unpacked::{BReads, UnpackedProduct};
 
 /// [`gemm`](crate::gemm) of a small product, directly by the micro-kernels.
 ///
@@ -57,11 +57,33 @@ fn small_as<T: Element, U: Compiled>(
     let c = c_start.wrapping_add(c.offset);
     let product = if b_col == 1 && c_col == 1 {
         let (a_strides, b_k_stride, c_row_stride) = ([a_row, a_col], b_row, c_row);
-        UnpackedProduct { sizes, alpha, a: a_start, a_strides, b: b_start, b_k_stride, beta, c, c_row_stride }
+        UnpackedProduct {
+            sizes,
+            alpha,
+            a: a_start,
+            a_strides,
+            b: b_start,
+            b_k_stride,
+            beta,
+            c,
+            c_row_stride,
+            b_reads: BReads::Direct,
+        }
     } else if a_row == 1 && c_row == 1 {
         // The transposed product.
         let (sizes, a_strides, b_k_stride, c_row_stride) = ([n, m, k], [b_col, b_row], a_col, c_col);
-        UnpackedProduct { sizes, alpha, a: b_start, a_strides, b: a_start, b_k_stride, beta, c, c_row_stride }
+        UnpackedProduct {
+            sizes,
+            alpha,
+            a: b_start,
+            a_strides,
+            b: a_start,
+            b_k_stride,
+            beta,
+            c,
+            c_row_stride,
+            b_reads: BReads::Direct,
+        }
     } else {
         return false;
     };

@@ -2,10 +2,12 @@
 
 use tegula_core::element::Scalar;
 
-use super::caches::Caches;
+use super::caches::LINE;
 use super::epilogue::MatrixEpilogue;
 use super::matrix_ptr::MatrixPtr;
-use super::micro_kernel::{CpuElement, MicroKernel, MicroOperands, VECTORS};
+use super::micro_kernel::{
+    CpuElement, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, VECTORS, whole_rows_ahead,
+};
 
 /// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
 /// accumulators.
@@ -24,6 +26,18 @@ pub struct UnpackedProduct<T: CpuElement> {
     /// The first element of C, and its row stride. Columns are contiguous.
     pub c: *mut T::Acc,
     pub c_row_stride: isize,
+    pub b_reads: BReads,
+}
+
+/// How B is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BReads {
+    /// By micro-tiles, from a cache, or from memory where the CPU needs no prefetches.
+    Direct,
+    /// By micro-tiles, from memory, with prefetches.
+    Prefetched,
+    /// By [`MicroKernel::whole_rows`], from memory.
+    WholeRows,
 }
 
 impl<T: CpuElement> UnpackedProduct<T> {
@@ -72,32 +86,55 @@ impl<T: CpuElement> UnpackedProduct<T> {
         let vectors_of = |cols: usize| (cols + vector_len - 1) >> vector_len.trailing_zeros();
         let (a, a_row_stride) = (self.a.cast(), a_row.wrapping_mul(size_of::<T>() as isize));
         let mut operands = MicroOperands::new(a, [a_row_stride, a_k_stride], self.b.cast(), b_k_stride);
+        let prefetched = self.b_reads == BReads::Prefetched;
+        if let Some(select) = kernel.whole_rows.filter(|_| self.b_reads == BReads::WholeRows && alpha == T::Acc::ONE) {
+            operands.b_ahead = whole_rows_ahead(m);
+            // SAFETY: the caller's promise; the rows are few.
+            return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
+        }
         let mut widest = vectors_of(n).min(VECTORS);
         if n <= widest * vector_len && m <= max_rows[widest - 1] {
             // SAFETY: the caller's promise; C is one micro-tile.
             return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
         }
-        let need_prefetch = Caches::detect().need_prefetch;
-        widest = widest.min(kernel.widest_unpacked(m));
+        widest = widest.min(kernel.unpacked_vectors(m, prefetched));
         let (mut widths, mut col) = (EvenChunks::new(n, widest * vector_len, *vector_len), 0);
         while col < n {
             let cols = widths.next(n - col);
-            let (mut heights, mut row) = (EvenChunks::new(m, max_rows[vectors_of(cols) - 1], 1), 0);
+            let max_rows = max_rows[vectors_of(cols) - 1];
+            let (mut heights, mut row) = (EvenChunks::new(m, max_rows, 1), 0);
             operands.b = self.b.wrapping_add(col).cast();
-            // Two chunks of columns ahead, about as long as memory takes; once for all rows.
-            operands.b_ahead = if need_prefetch && col + 2 * cols < n { 2 * cols * size_of::<T>() } else { 0 };
+            // Two chunks of columns ahead, about as long as memory takes.
+            let ahead = if prefetched && col + 2 * cols < n { 2 * cols * size_of::<T>() } else { 0 };
+            let (passes, mut pass) = (m.div_ceil(max_rows), 0);
             while row < m {
+                match ahead {
+                    0 => {}
+                    _ if passes <= 2 || kernel.first_rows.is_none() => {
+                        operands.b_ahead = if pass == 0 { ahead } else { 0 }
+                    }
+                    _ => operands.prefetch = self.rows_to_prefetch(col + 2 * cols, cols, [pass, passes]),
+                }
                 let rows = heights.next(m - row);
                 let below = (row as isize).wrapping_mul(a_row_stride);
                 operands.a = self.a.wrapping_byte_offset(below).cast();
                 let c = self.c.wrapping_offset((row as isize).wrapping_mul(self.c_row_stride)).wrapping_add(col);
                 // SAFETY: the caller's promise; the micro-tile is in C.
                 unsafe { select([rows, cols])([rows, cols, k], alpha, &operands, beta, c, self.c_row_stride) };
-                row += rows;
-                operands.b_ahead = 0;
+                (row, pass) = (row + rows, pass + 1);
             }
+            (operands.b_ahead, operands.prefetch) = (0, PrefetchedRows::NONE);
             col += cols;
         }
+    }
+
+    /// The part of a chunk of columns of B that one of several passes prefetches.
+    fn rows_to_prefetch(&self, col: usize, cols: usize, [pass, passes]: [usize; 2]) -> PrefetchedRows {
+        let (rows, stride) = (self.sizes[2].div_ceil(passes), self.b_k_stride.wrapping_mul(size_of::<T>() as isize));
+        let first = self.b.wrapping_add(col).cast::<u8>().wrapping_offset(stride.wrapping_mul((pass * rows) as isize));
+        // Rows that begin within a cache line end in one more.
+        let lines = (first as usize % LINE + cols * size_of::<T>()).div_ceil(LINE);
+        PrefetchedRows { first, stride, lines, count: STEPS_PER_PREFETCH.div_ceil(passes), to_l2: true }
     }
 }
 

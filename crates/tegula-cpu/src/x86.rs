@@ -10,12 +10,12 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::micro_kernel::{
-    self, AlongK, CpuElement, FirstRows, MicroKernel, MicroKernelFn, MicroOperands, PACKING_VECTORS,
+    self, AlongK, CpuElement, FirstRows, MicroKernel, MicroKernelFn, MicroOperands, PACKING_VECTORS, SelectFn,
 };
 use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
 use super::vectors::*;
-use super::{along_k, grouped, vnni};
+use super::{along_k, grouped, vnni, whole_rows};
 
 /// Defines the micro-kernels of one type.
 ///
@@ -67,7 +67,7 @@ macro_rules! select {
                                 let from = b_rows.at(b, $steps).add(v * LANES);
                                 b_row[v] = $widen(from, mask(v));
                                 if $packs_b && b_ahead > 0 {
-                                    prefetch_ahead(from, b_ahead);
+                                    prefetch_to_l2(from, b_ahead);
                                 }
                                 if $packs {
                                     $store(b_panel.add(($steps * V + v) * LANES), $mask(LANES), b_row[v]);
@@ -136,7 +136,7 @@ macro_rules! select {
 
 /// Defines the constructor of a [`MicroKernel`] from its selector.
 macro_rules! micro_kernels {
-    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr, first_rows $first_rows:expr) => {
+    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr, first_rows $first_rows:expr, whole_rows $whole_rows:expr) => {
         $(#[$doc])*
         pub const fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -173,7 +173,8 @@ macro_rules! micro_kernels {
             let same = T::K_PACK == 1 && size_of::<T>() == size_of::<$t>();
             let along_k: Option<AlongK<$t>> = if same { $along_k } else { None };
             let first_rows: Option<FirstRows> = if same { $first_rows } else { None };
-            MicroKernel { narrow: narrow::<T>, along_k, first_rows, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
+            let whole_rows: Option<SelectFn<$t>> = if same { $whole_rows } else { None };
+            MicroKernel { narrow: narrow::<T>, along_k, first_rows, whole_rows, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
         }
     };
 }
@@ -313,35 +314,35 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 40 })
+    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512)
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 40 })
+    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512)
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None, first_rows None
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None, first_rows None, whole_rows None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
-    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None
+    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None, whole_rows None
 }
 micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None
+    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None, whole_rows Some(whole_rows::f32_256)
 }
 micro_kernels! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None
+    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None, whole_rows Some(whole_rows::f64_256)
 }
 micro_kernels! {
     /// i32 with AVX2.
-    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None
+    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX2.
-    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None
+    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None
 }
 
 /// bf16 with AVX-512.

@@ -168,6 +168,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             stride: b.strides()[1].wrapping_mul(size_of::<T>() as isize),
             lines: (width.min(step.cols.end - col) * size_of::<T>()).div_ceil(LINE),
             count,
+            to_l2: false,
         }
     }
 

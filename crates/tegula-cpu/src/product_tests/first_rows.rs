@@ -45,7 +45,7 @@ fn check_tile<T: CpuElement>(kernel: &MicroKernel<T>, [rows, cols, k]: [usize; 3
         (kernel.pack[1])(PackSource::rows(b.as_ptr(), layout), 0..cols, 0..k, width, panels[0].as_mut_ptr());
         let a_strides = [(k * size_of::<T>()) as isize, 1];
         let packed = MicroOperands::new(a.as_ptr().cast(), a_strides, panels[0].as_ptr(), width as isize);
-        let prefetch = PrefetchedRows { first: b.as_ptr().cast(), stride: 64, lines: 2, count: 3 };
+        let prefetch = PrefetchedRows { first: b.as_ptr().cast(), stride: 64, lines: 2, count: 3, to_l2: false };
         let packs = MicroOperands {
             b_panel: panels[1].as_mut_ptr(),
             prefetch,

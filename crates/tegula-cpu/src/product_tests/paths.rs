@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem};
+use crate::caches::Caches;
+use crate::unpacked::BReads;
 
 /// Batches, sizes m, n and k, and whether A, B and C are transposed.
 type Case = (usize, [usize; 3], [bool; 3]);
@@ -10,9 +12,9 @@ type Case = (usize, [usize; 3], [bool; 3]);
 ///
 /// In order: many full micro-tiles, B transposed, few rows, one row, one column, slices of a long
 /// k. Then a short k, distant columns of A, transposed C, several blocks, several rounds of
-/// packing, many small products, and slices of rows that are not quite few.
+/// packing, many small products, slices of rows that are not quite few, and three rows.
 /// Accumulators of 16-bit types are in strips, or in a workspace.
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     (1, [331, 331, 331], [false, false, false]),
     (1, [331, 329, 200], [false, true, false]),
     (1, [7, 1031, 700], [false, false, false]),
@@ -25,7 +27,8 @@ const CASES: [Case; 13] = [
     (1, [5, 4001, 300], [false, true, false]),
     (1, [250, 1500, 1100], [true, false, false]),
     (40, [41, 43, 37], [false, false, false]),
-    (1, [40, 260, 3000], [false, false, false]),
+    (1, [60, 260, 3000], [false, false, false]),
+    (1, [3, 1031, 700], [false, false, false]),
 ];
 
 /// Layouts of A, B and C, and their lengths in elements.
@@ -121,8 +124,14 @@ fn cases_cover_every_blocking_plan() {
     covered("split along columns", |plan| plan.grid.tiles[1] > 1);
     covered("with shared panels of B", |plan| plan.packed == [false, true] && plan.grid.shared_b);
     covered("of several rounds", |plan| plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packed[0]);
+    covered("unpacked with prefetches, or the CPU needs none", |plan| {
+        plan.b_reads == BReads::Prefetched || !Caches::detect().need_prefetch
+    });
     covered("along k", |plan| plan.along_k);
     covered("along k and sliced", |plan| plan.along_k && plan.slices > 1);
+    if Isa::Avx2.is_available() {
+        covered("unpacked by whole rows", |plan| plan.b_reads == BReads::WholeRows);
+    }
     if Isa::Avx512.is_available() {
         covered("packed by first rows", |plan| plan.first_rows.is_some() && plan.slices == 1);
         covered("packed by first rows and sliced", |plan| plan.first_rows.is_some() && plan.slices > 1);
