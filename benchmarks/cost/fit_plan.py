@@ -101,6 +101,7 @@ def add(gpu, paths):
     for path in paths:
         for row in json.loads(Path(path).read_text())["rows"]:
             product = " ".join(str(row[key]) for key in ("dtype", "layout", "m", "n", "k"))
+            product += f" {row['batch']}" if row["batch"] > 1 else ""
             samples = row["glances"] or [] if "glances" in row else [row]
             samples = {sample["kernel"]: sample["us"] for sample in samples if sample["us"]}
             # Finalists ran at the power limit, if they reach it, and the others in short runs. Those that
@@ -130,12 +131,12 @@ class Measurements:
 
     def __init__(self, lines):
         fields = [line.split() for line in lines]
-        products = [tuple(field[:6]) for field in fields]
+        products = [tuple(field[:-2]) for field in fields]
         numbers = {product: i for i, product in enumerate(dict.fromkeys(products))}
         self.products = list(numbers)
         self.product = np.array([numbers[product] for product in products])
-        self.us = np.array([float(field[6]) for field in fields])
-        self.family = np.array([family_of(field[7]) for field in fields])
+        self.us = np.array([float(field[-2]) for field in fields])
+        self.family = np.array([family_of(field[-1]) for field in fields])
         best = np.full(len(numbers), np.inf)
         np.minimum.at(best, self.product, self.us)
         self.loss = self.us / best[self.product] - 1

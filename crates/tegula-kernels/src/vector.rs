@@ -25,6 +25,25 @@ const REDUCTION_ELEMENTS: u32 = 4096;
 /// Registers of an SM.
 const REGISTERS: u32 = 65_536;
 
+/// Threads of a warp, and of a block whose warps spread evenly over the quarters of an SM.
+const WARP: u32 = 32;
+const LARGE_BLOCK: u32 = 256;
+/// The most threads and blocks of an SM.
+const MAX_RESIDENT_THREADS: u32 = 2048;
+const MAX_RESIDENT_BLOCKS: u32 = 32;
+/// Bytes of shared memory of an SM, and those of each block that the driver reserves.
+const SHARED_BYTES: u32 = 233_472;
+const RESERVED_BYTES: u32 = 1024;
+
+/// Threads along n and k of the candidates of 4-byte and 8-byte types, the most promising first:
+/// large blocks for a long k, and small ones for a short k, which leaves many threads along k
+/// without work, and for batches.
+const LARGE_BLOCKS: [[u32; 2]; 4] = [[32, 8], [16, 16], [8, 32], [64, 4]];
+const SMALL_BLOCKS: [[u32; 2]; 8] = [[64, 2], [32, 4], [16, 8], [8, 16], [4, 8], [16, 2], [32, 1], [64, 1]];
+/// The same for a B contiguous along k, which needs threads along k for coalesced access.
+const LARGE_BLOCKS_ALONG_K: [[u32; 2]; 3] = [[4, 64], [8, 32], [16, 16]];
+const SMALL_BLOCKS_ALONG_K: [[u32; 2]; 8] = [[16, 2], [32, 4], [8, 4], [16, 8], [32, 2], [8, 8], [8, 16], [4, 8]];
+
 /// Elements of A per thread and chunk, unless a k-step has more.
 const STAGED_ELEMENTS: u32 = 8;
 
@@ -116,18 +135,34 @@ impl Vector {
                 candidates.push(vector);
             }
         };
-        if along_k {
-            for (cols, groups) in [(2, 4), (4, 2), (4, 1), (8, 1), (1, 4), (2, 2), (2, 1)] {
-                [[4, 64], [8, 32], [2, 128], [1, 256], [16, 16]]
-                    .into_iter()
-                    .for_each(|threads| add(cols, threads, groups * width));
+        let mut add_all = |configurations: &[(u32, u32)], blocks: &[[u32; 2]]| {
+            for &(cols, load_depth) in configurations {
+                blocks.iter().for_each(|&threads| add(cols, threads, load_depth));
             }
-        } else {
-            for cols in [width, width.min(4), 2 * width] {
-                for load_depth in [8, 4, 16] {
-                    for threads in [[32, 8], [16, 16], [8, 32], [64, 4], [8, 64], [8, 128]] {
-                        add(cols, threads, load_depth);
-                    }
+        };
+        match (ty.size(), along_k) {
+            (4.., true) => {
+                add_all(&[(2, 4), (1, 4 * width), (2, 8), (4, 4)], &LARGE_BLOCKS_ALONG_K);
+                add_all(&[(2, 4), (1, 4)], &SMALL_BLOCKS_ALONG_K);
+            }
+            (4.., false) => {
+                add_all(&[(4, 8), (4, 4)], &LARGE_BLOCKS);
+                if width < 4 {
+                    add_all(&[(width, 8), (width, 4)], &LARGE_BLOCKS);
+                }
+                add_all(&[(width, 8), (width, 4)], &SMALL_BLOCKS);
+            }
+            (_, true) => {
+                let configurations = [(2, 4), (4, 2), (4, 1), (8, 1), (1, 4), (2, 2), (2, 1)];
+                let configurations = configurations.map(|(cols, groups)| (cols, groups * width));
+                add_all(&configurations, &[[4, 64], [8, 32], [2, 128], [1, 256], [16, 16]]);
+            }
+            (_, false) => {
+                for cols in [width, width.min(4), 2 * width] {
+                    add_all(
+                        &[(cols, 8), (cols, 4), (cols, 16)],
+                        &[[32, 8], [16, 16], [8, 32], [64, 4], [8, 64], [8, 128]],
+                    );
                 }
             }
         }
@@ -140,7 +175,7 @@ impl Vector {
     }
 
     /// Columns of C per block.
-    pub(super) const fn columns(&self) -> u32 {
+    pub(crate) const fn columns(&self) -> u32 {
         self.threads_n * self.cols
     }
 
@@ -169,7 +204,25 @@ impl Vector {
     /// Resident blocks per SM by their registers. With this bound, ptxas neither spills for a
     /// higher occupancy nor uses registers that would lower it.
     pub(crate) fn blocks(&self) -> u32 {
-        REGISTERS / (self.threads() * self.needed_registers())
+        let (threads, registers) = (self.threads(), self.needed_registers());
+        if threads >= LARGE_BLOCK {
+            return REGISTERS / (threads * registers);
+        }
+        // ptxas takes more registers for pairs of them than counted, which large blocks have.
+        let registers = if self.words() > 1 { registers * 5 / 4 } else { registers };
+        // A warp's registers are in one quarter of the SM. With small blocks the warps of a quarter
+        // are not a whole part of those of the SM.
+        let warps_of_quarter = REGISTERS / 4 / (WARP * registers.next_multiple_of(8));
+        4 * warps_of_quarter / (threads / WARP)
+    }
+
+    /// Resident blocks per SM, by threads, registers and shared memory.
+    pub(crate) fn resident(&self) -> u32 {
+        let rows_of_a = self.rows * self.chunk() * self.step();
+        let partial_sums = self.threads_k * (self.round() * self.columns() + 1);
+        let shared = (rows_of_a + partial_sums) * self.ty.accumulator().size() as u32;
+        let by_shared = SHARED_BYTES / (shared + RESERVED_BYTES);
+        self.blocks().min(by_shared).min(MAX_RESIDENT_THREADS / self.threads()).clamp(1, MAX_RESIDENT_BLOCKS)
     }
 
     /// Whether a thread has registers beyond those counted. Without them ptxas spills 16-byte loads
@@ -189,7 +242,9 @@ impl Vector {
         let indices = 24 + self.ty.size() as u32;
         // 16 bytes are loaded to four registers before they are unpacked to one each.
         let bytes = if self.ty.size() == 1 && self.transposed() { 16 } else { 0 };
-        self.registers() + addresses + indices + bytes
+        // Without other threads along k, the loop over the outputs of the reduction is unrolled.
+        let outputs = if self.threads_k == 1 { self.rows * self.cols * self.words() / 2 } else { 0 };
+        self.registers() + addresses + indices + bytes + outputs
     }
 
     /// Whether the loads in flight, their addresses and the accumulators fit in a thread's
@@ -207,7 +262,7 @@ impl Vector {
     }
 
     /// k-steps of a chunk of A in shared memory.
-    fn chunk(&self) -> u32 {
+    pub(crate) fn chunk(&self) -> u32 {
         (STAGED_ELEMENTS * self.threads() / (self.rows * self.step())).max(1)
     }
 
@@ -216,13 +271,19 @@ impl Vector {
         (REDUCTION_ELEMENTS / (self.threads() * self.cols)).clamp(1, self.rows)
     }
 
+    /// Partial sums that a thread adds one after the other in the final reduction.
+    pub(crate) fn sequential_sums(&self) -> u32 {
+        let round = self.round();
+        self.rows / round * (round * self.columns()).div_ceil(self.threads()) * self.threads_k
+    }
+
     /// Elements in 16 bytes.
     fn unit(&self) -> u32 {
         (16 / self.ty.size()) as u32
     }
 
     /// Elements of B per load.
-    fn width(&self) -> u32 {
+    pub(crate) fn width(&self) -> u32 {
         match (self.aligned_16, self.transposed()) {
             (false, _) => 1,
             (true, false) => self.unit().min(self.cols),

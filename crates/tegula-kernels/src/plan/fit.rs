@@ -15,7 +15,7 @@ use super::legal::legal;
 use super::legalize::{Candidate, Recipe};
 use super::mma_costs::MmaCosts;
 use super::problem::{OperandLayout, Problem};
-use super::skinny::vector_time;
+use super::skinny;
 use super::vector_costs::VectorCosts;
 use crate::registry::GemmKernel;
 
@@ -50,9 +50,7 @@ impl Costs {
         match recipe.kernel {
             GemmKernel::Hopper(kernel) => Some(hopper_time::time(problem, &recipe.map(|_| kernel), &self.hopper, gpu)),
             GemmKernel::Blocked(kernel) => time_with(problem, &recipe.map(|_| kernel), (&self.blocked, &self.mma), gpu),
-            // Wider types have measured times in `skinny.rs`.
-            GemmKernel::Vector(_) if problem.ty.size() > 2 => None,
-            GemmKernel::Vector(kernel) => Some(vector_time(problem, &recipe.map(|_| kernel), &self.vector, gpu)),
+            GemmKernel::Vector(kernel) => Some(skinny::time(problem, &recipe.map(|_| kernel), &self.vector, gpu)),
             GemmKernel::Plain(_) => None,
         }
     }
@@ -101,20 +99,26 @@ fn without_stages(name: &str) -> (String, Option<u32>) {
 }
 
 /// Parses the product of a measurement and its GPU: `h200 bf16 nt 16 4096 4096`, which is the GPU
-/// (`h100` or `h200`), the element type, the layouts of A and B, m, n and k. C is row-major. A
-/// matrix is aligned if its rows, or columns if transposed, are a multiple of 16 bytes.
+/// (`h100` or `h200`), the element type, the layouts of A and B, m, n and k; for a batch also the
+/// number of products. C is row-major. A matrix is aligned if its rows, or columns if transposed,
+/// are a multiple of 16 bytes.
 ///
 /// `None` for other text.
 pub fn parse_product(text: &str) -> Option<(Problem, GpuDescription)> {
     let fields: Vec<&str> = text.split(' ').collect();
-    let [gpu, ty, layout, m, n, k] = fields[..] else { return None };
+    let (gpu, ty, layout, extents) = match fields[..] {
+        [gpu, ty, layout, m, n, k] => (gpu, ty, layout, [m, n, k, "1"]),
+        [gpu, ty, layout, m, n, k, batches] => (gpu, ty, layout, [m, n, k, batches]),
+        _ => return None,
+    };
     let gpu = match gpu {
         "h100" => GpuDescription::H100,
         "h200" => GpuDescription::H200,
         _ => return None,
     };
     let ty = Type::OPERANDS.into_iter().find(|known| known.to_string() == ty)?;
-    let [m, n, k]: [usize; 3] = [m.parse().ok()?, n.parse().ok()?, k.parse().ok()?];
+    let [m, n, k, batches] = extents.map(|extent| extent.parse::<usize>().ok());
+    let (m, n, k, batches) = (m?, n?, k?, batches?);
     let operand = |letter: u8, rows: usize, cols: usize, bytes: usize| {
         let (order, row) = if letter == b't' { (Order2d::ColMajor, rows) } else { (Order2d::RowMajor, cols) };
         OperandLayout::new(order, row.checked_mul(bytes).is_some_and(|bytes| bytes.is_multiple_of(16)))
@@ -122,7 +126,7 @@ pub fn parse_product(text: &str) -> Option<(Problem, GpuDescription)> {
     let [a, b] = *layout.as_bytes() else { return None };
     let c_bytes = if ty == Type::I8 { 4 } else { ty.size() };
     let layouts = [operand(a, m, k, ty.size()), operand(b, k, n, ty.size()), operand(b'n', m, n, c_bytes)];
-    Some((Problem { ty, accuracy: Default::default(), m, n, k, batches: 1, layouts }, gpu))
+    Some((Problem { ty, accuracy: Default::default(), m, n, k, batches, layouts }, gpu))
 }
 
 #[cfg(test)]
