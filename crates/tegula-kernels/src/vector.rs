@@ -142,13 +142,19 @@ impl Vector {
         };
         match (ty.size(), along_k) {
             (4.., true) => {
-                add_all(&[(2, 4), (1, 4 * width), (2, 8), (4, 4)], &LARGE_BLOCKS_ALONG_K);
+                // Large blocks with others of so many rows have no registers to spare.
+                let large: &[_] = match (rows, ty.size()) {
+                    (16, 4) | (8, 8) => &[(2, 8), (4, 4)],
+                    (8.., _) => &[(2, 4), (2, 8), (4, 4)],
+                    _ => &[(2, 4), (1, 4 * width), (2, 8), (4, 4)],
+                };
+                add_all(large, &LARGE_BLOCKS_ALONG_K);
                 add_all(&[(2, 4), (1, 4)], &SMALL_BLOCKS_ALONG_K);
             }
             (4.., false) => {
-                add_all(&[(4, 8), (4, 4)], &LARGE_BLOCKS);
+                add_all(&[(width, 8), (width, 4)], &LARGE_BLOCKS);
                 if width < 4 {
-                    add_all(&[(width, 8), (width, 4)], &LARGE_BLOCKS);
+                    add_all(&[(4, 4)], &LARGE_BLOCKS);
                 }
                 add_all(&[(width, 8), (width, 4)], &SMALL_BLOCKS);
             }
@@ -208,12 +214,23 @@ impl Vector {
         if threads >= LARGE_BLOCK {
             return REGISTERS / (threads * registers);
         }
-        // ptxas takes more registers for pairs of them than counted, which large blocks have.
-        let registers = if self.words() > 1 { registers * 5 / 4 } else { registers };
+        let registers = registers + registers * self.uncounted_quarters() / 4;
         // A warp's registers are in one quarter of the SM. With small blocks the warps of a quarter
         // are not a whole part of those of the SM.
         let warps_of_quarter = REGISTERS / 4 / (WARP * registers.next_multiple_of(8));
         4 * warps_of_quarter / (threads / WARP)
+    }
+
+    /// Quarters of the registers that ptxas takes beyond those counted. Large blocks have them to
+    /// spare.
+    fn uncounted_quarters(&self) -> u32 {
+        match (self.words(), self.rows >= 8) {
+            (_, true) if self.transposed() && self.cols == 1 => 3,
+            (2.., true) if self.transposed() => 2,
+            (2.., _) => 1,
+            (_, true) if self.transposed() || self.load_depth >= 8 => 1,
+            _ => 0,
+        }
     }
 
     /// Resident blocks per SM, by threads, registers and shared memory.
@@ -337,7 +354,7 @@ fn body<T: Element>(k: &Builder, variant: &Vector) {
         },
     );
     let (m, n, depth) = product.extents();
-    k.min_blocks(variant.blocks().max(1));
+    k.min_blocks(variant.blocks().clamp(1, MAX_RESIDENT_BLOCKS));
     let thread = ThreadState::new(k, variant);
     k.for_blocks([n.div_ceil(variant.columns()), m.div_ceil(rows), product.batches()], |[x, y, z]| {
         let (product, [first, steps]) = product.split_k_range(z, depth.div_ceil(variant.step()));

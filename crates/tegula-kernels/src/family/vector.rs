@@ -82,8 +82,7 @@ impl KernelFamily for Vector {
         names
     }
 
-    /// For each type, number of rows and layout the measured candidates, and the most promising
-    /// one.
+    /// For each type, number of rows and layout the candidates, and the most promising one.
     fn assembled() -> Vec<Self> {
         let mut all = Vec::new();
         let each = Type::OPERANDS.into_iter().flat_map(|ty| [1, 2, 4, 8, 16].map(|rows| (ty, rows)));
@@ -96,7 +95,11 @@ impl KernelFamily for Vector {
                 let (accuracy, side) = (Accuracy::Full, 4096);
                 let problem = Problem { ty, accuracy, m: rows, n: side, k: side, batches: 1, layouts };
                 let known = skinny::candidates(&problem, &GpuDescription::H200).into_iter();
-                add_new(&mut all, known.map(|(recipe, _)| Self::legalize(recipe, layouts).kernel));
+                let known = known.map(|(recipe, _)| Self::legalize(recipe, layouts).kernel);
+                // Wide types have many candidates; split-K takes about as many registers, and i32
+                // as many as f32.
+                let is_listed = |kernel: &Vector| ty.size() < 4 || rows == 4 || ty != Type::I32 && !kernel.split;
+                add_new(&mut all, known.filter(is_listed));
                 let promising = Vector::shapes(ty, rows, b == Order2d::ColMajor, aligned_16).into_iter();
                 let promising = promising.take(if matches!(rows, 1 | 4 | 16) { 2 } else { 1 });
                 add_new(&mut all, promising.map(|vector| Vector { orders, split: aligned_16, ..vector }));

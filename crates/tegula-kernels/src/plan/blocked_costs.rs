@@ -55,10 +55,14 @@ fitted! {
         memory: f64 = 0.927,
         /// The same of f64 tiles on Tensor Cores.
         dmma_memory: f64 = 0.86,
+        /// The exponent of the norm of the times of memory and of the kernel.
+        overlap: f64 = 8.0,
         /// The fraction of the memory time that is not hidden.
         unhidden: f64 = 0.298,
         /// The microseconds of it to which this applies.
         max_unhidden: f64 = 5.38,
+        /// The fraction of the memory time that the first copies of the only block of an SM add.
+        exposed: f64 = 0.25,
         /// Microseconds of latency of busy device memory.
         latency: f64 = 1.15,
         /// Nanoseconds per SM of a warp's copy of an element, and of 16 bytes, for 4-byte types.

@@ -4,7 +4,8 @@
 //! prologue). Blocks run in waves of the resident blocks. A step multiplies and copies. Few
 //! resident blocks are bound by latency, many by throughput; the two times are combined as the
 //! sides of a right triangle. Copies are counted per access, of 16 bytes or of a single element.
-//! Memory bandwidth is a lower bound.
+//! The time of memory overlaps, but not perfectly where both take about as long, nor with the first
+//! copies of the only block of an SM.
 //!
 //! The constants in [`BlockedCosts`] are fitted to f32 and f64 on an H200. Those here, and of tiles
 //! of reduced accuracy, are from single measurements (`benchmarks/NOTES.md`). On other GPUs only
@@ -139,9 +140,19 @@ pub(super) fn time(
             0.0
         };
     let packs = recipe.packed.iter().filter(|packed| **packed).count() as f64;
-    let gemm = gemm + costs.unhidden * memory.min(costs.max_unhidden);
-    (gemm.max(memory) + costs.first_launch + reduction + pack_launch + packing(0) + packing(1))
+    // The first copies of a block overlap with the work of the other resident blocks only.
+    let waves = work_tiles / (resident * multiprocessors);
+    let alone = (steps_ahead / k_steps.max(1.0)).min(1.0) / resident * (1.0 - 1.0 / waves).max(0.0);
+    let gemm = gemm + costs.unhidden * memory.min(costs.max_unhidden) + costs.exposed * alone * memory;
+    (overlapped([gemm, memory], costs.overlap) + costs.first_launch + reduction + pack_launch + packing(0) + packing(1))
         * (1.0 + PACK_PENALTY * packs)
+}
+
+/// The time of two kinds of work that overlap, but not perfectly where both take about as long: the
+/// norm with this exponent, which approximates the maximum.
+fn overlapped([one, other]: [f64; 2], exponent: f64) -> f64 {
+    let (most, least) = (one.max(other), one.min(other));
+    if most > 0.0 { most * (1.0 + (least / most).powf(exponent)).powf(1.0 / exponent) } else { 0.0 }
 }
 
 /// Accesses for `elements` elements, of 16 bytes if `is_vector`.

@@ -206,7 +206,14 @@ mod tests {
                 Some(("16x4_threads64x4_load8:8", 31.4)),
             ),
             (F32, [4, 1024, 65536], row, true, &["4x4_threads32x8_load4:33", "4x4_threads8x32_load4:8"], None),
-            (F64, [1, 4096, 4096], row, true, &["dmma"], Some(("1x4_threads8x32_load4", 33.7))),
+            (
+                F64,
+                [1, 4096, 4096],
+                row,
+                true,
+                &["dmma", "1x2_threads8x32_load4"],
+                Some(("1x2_threads8x32_load4", 33.7)),
+            ),
             (
                 F64,
                 [1, 8192, 8192],
