@@ -84,10 +84,11 @@ fn blocks(problem: &Problem, vector: &Vector) -> f64 {
 
 /// The predicted microseconds.
 ///
-/// Of three times, which overlap in part, the square root of the sum of squares: of device memory, of the instructions of an SM, and of the
-/// latency of the loads and instructions of the blocks that follow each other. Instructions are
-/// counted per element of B, per multiply-add and per element of A. Elements out of bounds count
-/// like others: blocks work in whole k-steps and on whole columns.
+/// Of three times, which overlap in part, the square root of the sum of squares: of device memory,
+/// of the instructions of an SM, and of the latency of the loads and instructions of the blocks
+/// that follow each other. Instructions are counted per element of B, per multiply-add and per
+/// element of A. Elements out of bounds count like others: blocks work in whole k-steps and on
+/// whole columns.
 pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Vector>, costs: &VectorCosts, gpu: &GpuDescription) -> f64 {
     let (kernel, splits) = (&recipe.kernel, if let Split::SplitK(splits) = recipe.split { splits } else { 1 });
     let [m, n, k] = [problem.m, problem.n, problem.k].map(|extent| extent as f64);
