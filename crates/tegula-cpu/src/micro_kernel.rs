@@ -389,8 +389,8 @@ impl<T: CpuElement> MicroKernel<T> {
     pub fn unpacked_vectors(&self, rows: usize, streams_b: bool) -> usize {
         let widest = |max_rows: usize| (2..=VECTORS).rev().find(|vectors| self.max_rows[vectors - 1] >= max_rows);
         if streams_b {
-            let tiles = if self.first_rows.is_some() { 1..=2 } else { 1..=1 };
-            if let Some(vectors) = tiles.filter_map(|tiles| widest(rows.div_ceil(tiles))).next() {
+            let mut tiles = if self.first_rows.is_some() { 1..=2 } else { 1..=1 };
+            if let Some(vectors) = tiles.find_map(|tiles| widest(rows.div_ceil(tiles))) {
                 return vectors;
             }
             if self.first_rows.is_some() {

@@ -14,8 +14,6 @@ use super::vectors::*;
 /// Rows of B that are read side by side. Four are slower beside C, and for 16 the processor does
 /// not fetch ahead.
 const STREAMS: usize = 8;
-/// Vectors of columns at a time.
-const VECTORS: usize = 4;
 
 /// Defines the micro-kernels of one type.
 ///
@@ -35,9 +33,8 @@ macro_rules! whole_rows {
             #[target_feature(enable = $features)]
             unsafe fn tile<const R: usize, const S: usize, const V: usize>(
                 a: &[[$t; S]; R],
+                operands: &MicroOperands<$t>,
                 b: *const $t,
-                b_row: isize,
-                ahead: usize,
                 lanes: Option<usize>,
                 beta: $t,
                 c: *mut $t,
@@ -56,9 +53,9 @@ macro_rules! whole_rows {
                 }
                 for s in 0..S {
                     for v in 0..V {
-                        let b = b.wrapping_offset(s as isize * b_row).wrapping_add(v * LANES);
-                        if ahead > 0 {
-                            prefetch_ahead(b, ahead);
+                        let b = b.wrapping_offset(s as isize * operands.b_k_stride).wrapping_add(v * LANES);
+                        if operands.b_ahead > 0 {
+                            prefetch_ahead(b, operands.b_ahead);
                         }
                         // SAFETY: the caller's promise.
                         let b = unsafe { lanes.map_or_else(|| $whole_load(b), |lanes| $load(b, $mask(lanes))) };
@@ -94,7 +91,7 @@ macro_rules! whole_rows {
                 c: *mut $t,
                 row: isize,
             ) {
-                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, .. } = *operands;
+                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, .. } = *operands;
                 let mut values = [[0 as $t; S]; R];
                 for i in 0..R {
                     for s in 0..S {
@@ -104,36 +101,36 @@ macro_rules! whole_rows {
                         values[i][s] = unsafe { *a };
                     }
                 }
-                let mut col = 0;
                 // Whole vectors begin at cache lines, where those of all rows can.
                 let to_line = b.align_offset(LINE);
                 let aligned = b_k_stride.wrapping_mul(size_of::<$t>() as isize) % LINE as isize == 0;
                 let head = if aligned && to_line < cols { to_line } else { 0 };
-                macro_rules! tiles {
-                    ($vectors:literal, $cols:expr, $lanes:expr) => {
+                let mut col = 0;
+                macro_rules! tile {
+                    ($vectors:literal, $lanes:expr) => {
                         // SAFETY: the caller's promise: B and C have these columns.
                         unsafe {
                             let (b, c) = (b.wrapping_add(col), c.wrapping_add(col));
-                            tile::<R, S, $vectors>(&values, b, b_k_stride, b_ahead, $lanes, beta, c, row);
+                            tile::<R, S, $vectors>(&values, operands, b, $lanes, beta, c, row);
                         }
-                        col += $cols;
                     };
                 }
                 while col < head {
                     let lanes = LANES.min(head - col);
-                    tiles!(1, lanes, Some(lanes));
+                    tile!(1, Some(lanes));
+                    col += lanes;
                 }
-                while cols - col >= VECTORS * LANES {
-                    tiles!(4, VECTORS * LANES, None);
+                while cols - col >= 4 * LANES {
+                    tile!(4, None);
+                    col += 4 * LANES;
                 }
                 while cols - col >= LANES {
-                    tiles!(1, LANES, None);
+                    tile!(1, None);
+                    col += LANES;
                 }
                 if col < cols {
-                    let lanes = cols - col;
-                    tiles!(1, lanes, Some(lanes));
+                    tile!(1, Some(cols - col));
                 }
-                let _ = col;
             }
 
             /// # Safety
