@@ -83,14 +83,12 @@ impl<S: Accumulate> HostGemm<'_, S> {
             (sizes, a, b) = ([cols, rows, sizes[2]], b, a);
             (c, bias) = (c.transposed(), bias.map(MatrixPtr::transposed));
         }
-        let HostGemm { alpha, beta, meter, batch_invariant, .. } = self;
-        let [m, n, k] = sizes;
+        let (HostGemm { alpha, beta, meter, batch_invariant, .. }, [m, n, k]) = (self, sizes);
         let epilogue = MatrixEpilogue { isa: self.isa, bias, activation };
         let isa = self.isa_for_rows::<T>(m);
         let b_shape = Shape { batches, rows: k, cols: n };
         let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
-        let (parallel, batch_parallel) = threading(sizes, batches);
-        let kernel = T::micro_kernel(isa);
+        let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading(sizes, batches));
         let problem = BlockingProblem {
             sizes,
             scalars: [alpha, beta],
