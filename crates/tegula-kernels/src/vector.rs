@@ -25,7 +25,7 @@ const REDUCTION_ELEMENTS: u32 = 4096;
 /// Registers of an SM.
 const REGISTERS: u32 = 65_536;
 
-/// Threads of a warp, and of a block whose warps spread evenly over the quarters of an SM.
+/// Threads of a warp, and of a block with as many warps on each quarter of an SM.
 const WARP: u32 = 32;
 const LARGE_BLOCK: u32 = 256;
 /// The most threads and blocks of an SM.
