@@ -483,12 +483,8 @@ impl Lowering<'_> {
             }
             Op::Store { to, values, guard, order, scope } => {
                 let (at, guard) = (self.at(to), self.guard_register(*guard));
-                let mut registers = [0; 4];
-                for (register, value) in registers.iter_mut().zip(values) {
-                    *register = self.operand(*value);
-                }
-                let (ty, width) = (kernel.element_type(to), values.len() as u32);
-                Instruction::Store { ty, values: registers, width, at, guard, order: *order, scope: *scope }
+                let values = values.iter().map(|value| self.operand(*value)).collect();
+                Instruction::Store { ty: kernel.element_type(to), values, at, guard, order: *order, scope: *scope }
             }
             Op::Atomic { op, at, value, order, scope } => {
                 let (at, value) = (self.at(at), self.operand(*value));

@@ -143,8 +143,7 @@ pub(super) enum Instruction {
     },
     Store {
         ty: Type,
-        values: [Reg; 4],
-        width: u32,
+        values: Box<[Reg]>,
         at: ElementAddress,
         guard: GuardRegister,
         order: MemoryOrder,

@@ -199,8 +199,8 @@ impl WarpContext<'_, '_> {
             Instruction::Load { ty, ref dst, at, guard, fill, order, scope } => {
                 self.load(ty, dst, at, guard, fill, (order, scope));
             }
-            Instruction::Store { ty, values, width, at, guard, order, scope } => {
-                self.store(ty, &values[..width as usize], at, guard, (order, scope));
+            Instruction::Store { ty, ref values, at, guard, order, scope } => {
+                self.store(ty, values, at, guard, (order, scope));
             }
             Instruction::Atomic { op, ty, dst, at, value, expected, order, scope } => {
                 self.atomic(op, ty, [dst, value, expected], at, (order, scope));

@@ -291,7 +291,8 @@ impl Checker<'_> {
                 self.order(inst, *order, &[MemoryOrder::Weak, MemoryOrder::Relaxed, MemoryOrder::Acquire], *width);
             }
             Op::Store { to, values, order, .. } => {
-                self.width(inst, to, values.len() as u32, &[1, 2, 4]);
+                let widths: &[u32] = if self.kernel.element_type(to).size() == 2 { &[1, 2, 4, 8] } else { &[1, 2, 4] };
+                self.width(inst, to, values.len() as u32, widths);
                 self.order(
                     inst,
                     *order,

@@ -242,6 +242,11 @@ impl Printer<'_> {
         let mode = self.load_mode(from, order, scope);
         let from = self.address(from);
         let ranges = self.predicated_ranges(guard, width);
+        if let (Guard::If(_), Operand::Const(_, fill), 2, [(guard, range)]) = (guard, fill, from.size, &ranges[..])
+            && (2..=4).contains(&range.len())
+        {
+            return self.load_pairs(guard, &mode, &to, &from, fill);
+        }
         if guard != Guard::Always {
             to.iter().for_each(|&to| self.copy(to, fill));
         }
@@ -271,6 +276,20 @@ impl Printer<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Loads two or four elements of 16 bits as 32-bit words, and unpacks them. The words are
+    /// filled where the guard is false, so that unpacking needs no predicate, and packing the
+    /// same pairs nothing at all.
+    fn load_pairs(&mut self, guard: &str, mode: &str, to: &[Reg], from: &AddressOperand, fill: u64) {
+        let words: Vec<Reg> = to.chunks(2).map(|_| self.fresh(RegisterClass::Word)).collect();
+        let fill = (fill & 0xffff) << 16 | fill & 0xffff;
+        words.iter().for_each(|word| self.line(format_args!("mov.b32 {word}, {fill}")));
+        let (vector, registers) = (vector(words.len()), vector_operand(&words));
+        self.line(format_args!("{guard}ld{mode}{vector}.b32 {registers}, {from}"));
+        for (word, pair) in words.iter().zip(to.chunks(2)) {
+            self.line(format_args!("mov.b32 {{{}, {}}}, {word}", pair[0], pair[1]));
         }
     }
 
@@ -308,9 +327,26 @@ impl Printer<'_> {
         let to = self.address(to);
         let values: Vec<String> = values.iter().map(|&v| self.operand(v)).collect();
         for (guard, range) in self.predicated_ranges(guard, values.len() as u32) {
+            if range.len() > 4 {
+                let words = self.packed_pairs(&values[range]);
+                let (vector, words) = (vector(words.len()), vector_operand(&words));
+                self.line(format_args!("{guard}st{mode}.{}{vector}.b32 {to}, {words}", to.space));
+                continue;
+            }
             let (to, vector, values) = (to.element(range.start), vector(range.len()), vector_operand(&values[range]));
             self.line(format_args!("{guard}st{mode}.{}{vector}.{ty} {to}, {values}", to.space));
         }
+    }
+
+    /// Words of two elements of 16 bits each.
+    fn packed_pairs(&mut self, values: &[String]) -> Vec<Reg> {
+        let mut words = Vec::new();
+        for pair in values.chunks(2) {
+            let word = self.fresh(RegisterClass::Word);
+            self.line(format_args!("mov.b32 {word}, {{{}, {}}}", pair[0], pair[1]));
+            words.push(word);
+        }
+        words
     }
 
     pub fn atomic(

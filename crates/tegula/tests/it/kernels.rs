@@ -257,8 +257,22 @@ fn load_wide_vectors<'k, T: Scalar, const WIDTH: usize>(k: &'k Builder, row: Val
     }
 }
 
+/// Stores eight elements of 16 bits: whole, guarded, and partial.
+fn store_wide_vectors<'k, T: Scalar>(k: &'k Builder, row: Val<'k, u32>, name: &str) {
+    let x = k.matrix::<T>(&format!("{name}_from"), Access::Read, Order2d::RowMajor, 8);
+    let to = |guard: &str| k.matrix::<T>(&format!("{name}_to_{guard}"), Access::Write, Order2d::RowMajor, 8);
+    // Pairs of elements are loaded as words.
+    let [low, high] = [0, 4].map(|col| x.load_vec_if::<4>((row, col), row.lt(24), T::ONE));
+    let values = std::array::from_fn::<_, 8, _>(|i| if i < 4 { high[i] } else { low[i - 4] });
+    to("whole").store_vec((row, 0), values);
+    to("where").store_vec_if((row, 0), values, row.gt(5));
+    to("first").store_vec_first((row, 0), values, row);
+}
+
 fn packed() -> Kernel {
     lanes("packed", |k, row| {
+        store_wide_vectors::<f16>(k, row, "f16");
+        store_wide_vectors::<bf16>(k, row, "bf16");
         load_wide_vectors::<f16, 8>(k, row, "f16x8");
         load_wide_vectors::<bf16, 8>(k, row, "bf16x8");
         load_wide_vectors::<i8, 16>(k, row, "i8x16");
