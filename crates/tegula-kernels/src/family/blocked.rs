@@ -54,7 +54,7 @@ impl GemmVariant for Blocked {
         ([layouts[0], layouts[1]], packed) = packed_operands(&recipe.kernel, [layouts[0], layouts[1]], recipe.packed);
         let schedule = recipe.split.schedule();
         let (mut orders, mut aligned_16) =
-            (layouts.map(|layout| layout.order), layouts.map(|layout| layout.aligned_16));
+            (layouts.map(|layout| layout.order), layouts.map(|layout| layout.aligned_16()));
         if schedule == Schedule::SplitK {
             // The workspace is row-major, with rows of any length.
             (orders[2], aligned_16[2]) = (Order2d::RowMajor, false);

@@ -56,7 +56,7 @@ impl GemmVariant for Hopper {
     /// The recipe decides about the transpose; C may have any layout.
     fn legalize(recipe: RecipeOf<Self>, [a, b, c]: [OperandLayout; 3]) -> RecipeOf<Self> {
         let layouts = if recipe.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
-        let tma_compatible = layouts.map(|layout| layout.aligned_16 && layout.tma_compatible);
+        let tma_compatible = layouts.map(|layout| layout.aligned_16() && layout.tma_compatible);
         let packed = [0, 1].map(|i| recipe.packed[i] || !Hopper::accepts(layouts[i].order, tma_compatible[i]));
         // Packed operands are row-major.
         let order = |i: usize| if packed[i] { Order2d::RowMajor } else { layouts[i].order };

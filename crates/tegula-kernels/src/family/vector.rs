@@ -44,7 +44,7 @@ impl GemmVariant for Vector {
         let [a, b, c] = if recipe.swapped { [b.transposed(), a.transposed(), c.transposed()] } else { [a, b, c] };
         let split = recipe.split != Split::Whole;
         let orders = [a.order, b.order, if split { Order2d::RowMajor } else { c.order }];
-        RecipeOf { kernel: Vector { orders, aligned_16: b.aligned_16, split, ..recipe.kernel }, ..recipe }
+        RecipeOf { kernel: Vector { orders, aligned_16: b.aligned_16(), split, ..recipe.kernel }, ..recipe }
     }
 
     fn transposed_operands(&self) -> [bool; 2] {

@@ -195,7 +195,7 @@ pub(crate) fn packed_operands(
     layouts: [OperandLayout; 2],
     packed: [bool; 2],
 ) -> ([OperandLayout; 2], [bool; 2]) {
-    let packed = [0, 1].map(|i| packed[i] || !kernel.accepts(i, layouts[i].order, layouts[i].aligned_16));
+    let packed = [0, 1].map(|i| packed[i] || !kernel.accepts(i, layouts[i].order, layouts[i].aligned_16()));
     let layout = |i: usize| if packed[i] { OperandLayout::new(kernel.preferred_orders()[i], true) } else { layouts[i] };
     ([layout(0), layout(1)], packed)
 }
@@ -208,9 +208,9 @@ fn packings(kernel: &Blocked, [a, b, _]: [OperandLayout; 3]) -> Vec<[bool; 2]> {
         // Kernels that require packing read the other operand in place.
         return vec![[false; 2]];
     }
-    let required =
-        [0, 1].map(|operand| kernel.needs_element_copies(operand, layouts[operand].order, layouts[operand].aligned_16));
-    let [a, b] = [0, 1].map(|operand| !layouts[operand].aligned_16 || layouts[operand].order != preferred[operand]);
+    let required = [0, 1]
+        .map(|operand| kernel.needs_element_copies(operand, layouts[operand].order, layouts[operand].aligned_16()));
+    let [a, b] = [0, 1].map(|operand| !layouts[operand].aligned_16() || layouts[operand].order != preferred[operand]);
     let mut all = vec![[false; 2]];
     for packed in [required, [required[0], b], [a, required[1]], [a, b]] {
         if !all.contains(&packed) {
@@ -237,7 +237,7 @@ fn along_k([a, b]: [OperandLayout; 2]) -> bool {
 
 /// The tile adapted to the layouts of the operands; `None` if ptxas would spill.
 fn legalized(tile: Measured, operands: [OperandLayout; 2]) -> Option<Measured> {
-    let aligned_16 = operands.iter().all(|layout| layout.aligned_16);
+    let aligned_16 = operands.iter().all(|layout| layout.aligned_16());
     let Measured { instruction, mut blocking, .. } = tile;
     match instruction {
         MathInstruction::Fma => {
@@ -269,14 +269,14 @@ fn dmma(mma: Mma, mut measured: Measured, [a, b]: [OperandLayout; 2]) -> Option<
     if !both_along_k && !measured.blocking.block[..2].iter().all(|side| side.is_power_of_two()) {
         return None;
     }
-    let features = [mma == Mma::F64K16, both_along_k, !(a.aligned_16 && b.aligned_16)];
+    let features = [mma == Mma::F64K16, both_along_k, !(a.aligned_16() && b.aligned_16())];
     if measured.blocking.warp == [32, 64] && features.iter().filter(|is_used| **is_used).count() > 1 {
         return None;
     }
     // Copies of single elements take more registers.
     match measured.blocking.block {
         [64, 128, 16] if both_along_k => return None,
-        [32, 64, 32] if both_along_k && !(a.aligned_16 && b.aligned_16) => measured.blocking.blocks = 2,
+        [32, 64, 32] if both_along_k && !(a.aligned_16() && b.aligned_16()) => measured.blocking.blocks = 2,
         _ => {}
     }
     if a.order == Order2d::ColMajor || b.order == Order2d::ColMajor {
@@ -291,7 +291,7 @@ fn dmma(mma: Mma, mut measured: Measured, [a, b]: [OperandLayout; 2]) -> Option<
 /// element copies.
 fn can_split_k(measured: &Measured, operands: [OperandLayout; 2]) -> bool {
     let [rows, cols, _] = measured.blocking.block;
-    [rows, cols] != [64, 256] || operands.iter().any(|layout| layout.aligned_16)
+    [rows, cols] != [64, 256] || operands.iter().any(|layout| layout.aligned_16())
 }
 
 /// The splits to try: split-K whose blocks fill the SMs at most twice; and stream-K over the
@@ -313,7 +313,7 @@ fn splits(
     let is_partial =
         tile_blocks > resident && !tile_blocks.is_multiple_of(resident) && tile_blocks <= u32::MAX as usize / 2;
     // Stream-K takes registers: the largest tiles have none left.
-    let aligned_16 = operands.iter().chain(&problem.layouts[2..]).all(|layout| layout.aligned_16);
+    let aligned_16 = operands.iter().chain(&problem.layouts[2..]).all(|layout| layout.aligned_16());
     let can_stream_k = match measured.instruction {
         MathInstruction::Fma => tm * tn <= 64,
         MathInstruction::Dmma(_) => aligned_16 && (measured.blocking.block != [64; 3] || along_k(operands)),
@@ -352,7 +352,7 @@ mod tests {
     fn candidates_of_a_product_and_its_transpose_cost_the_same() {
         let row = OperandLayout::new(Order2d::RowMajor, true);
         for (ty, a_vectors) in [(Type::F32, true), (Type::F32, false), (Type::F64, true), (Type::F16, true)] {
-            let a = OperandLayout { aligned_16: a_vectors, ..row };
+            let a = OperandLayout::new(Order2d::RowMajor, a_vectors);
             let (m, n, k) = (3000, 200, 1500);
             let problem = Problem { ty, accuracy: Accuracy::Full, m, n, k, batches: 1, layouts: [a, row, row] };
             let layouts = [row.transposed(), a.transposed(), row.transposed()];

@@ -44,7 +44,7 @@ pub fn grouped_kernel(problem: &Problem, sizes: &[usize], caps: &Caps) -> Option
     if gpu.compute != HOPPER {
         return None;
     }
-    let tma_compatible = [a, b, c].map(|layout| layout.aligned_16 && layout.tma_compatible);
+    let tma_compatible = [a, b, c].map(|layout| layout.aligned_16() && layout.tma_compatible);
     let is_supported = Wgmma::supports(ty)
         && Hopper::accepts(a.order, tma_compatible[0])
         && Hopper::accepts(b.order, tma_compatible[1]);

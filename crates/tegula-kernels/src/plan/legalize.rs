@@ -215,7 +215,7 @@ mod tests {
         let backwards = Layout { offset: 7 * 16, strides: [128, -16, 1], ..whole };
         for (layout, taken) in [(whole, true), (broadcast, false), (backwards, false)] {
             let operand_layout = OperandLayout::of(&layout, Type::F16, layout.origin(Type::F16, 1 << 20));
-            assert!(operand_layout.aligned_16 && operand_layout.tma_compatible == taken);
+            assert!(operand_layout.aligned_16() && operand_layout.tma_compatible == taken);
             let [mma, hopper] = ["mma_64x64x64_warp32x32_thread16x8_stages3", "hopper_64x64x64_consumers1_stages2"]
                 .map(|name| {
                     Recipe::named(name, Type::F16).unwrap().legalize([

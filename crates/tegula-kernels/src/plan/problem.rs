@@ -30,15 +30,19 @@ impl Problem {
     }
 }
 
+/// The bytes of the widest vector access.
+pub const MAX_ALIGNMENT: u8 = 16;
+
 /// The properties of an operand's layout that kernels depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperandLayout {
     /// Storage order.
     pub order: Order2d,
-    /// Whether 16-byte vector accesses are possible: address, strides and contiguous extent are
-    /// multiples of 16 bytes.
-    pub aligned_16: bool,
-    /// Whether TMA can address its tiles, if `aligned_16`: the other strides are positive.
+    /// The widest vector accesses that are possible, in bytes: a power of two up to
+    /// [`MAX_ALIGNMENT`] of which address, strides and contiguous extent are multiples. One if only
+    /// elements can be accessed.
+    pub alignment: u8,
+    /// Whether TMA can address its tiles, if aligned to 16 bytes: the other strides are positive.
     pub tma_compatible: bool,
 }
 
@@ -49,9 +53,20 @@ impl Default for OperandLayout {
 }
 
 impl OperandLayout {
-    /// The layout of a matrix with positive strides.
+    /// The layout of a matrix with positive strides, aligned to 16 bytes or not at all.
     pub const fn new(order: Order2d, aligned_16: bool) -> Self {
-        OperandLayout { order, aligned_16, tma_compatible: true }
+        OperandLayout { order, alignment: if aligned_16 { MAX_ALIGNMENT } else { 1 }, tma_compatible: true }
+    }
+
+    /// Whether 16-byte vector accesses are possible: address, strides and contiguous extent are
+    /// multiples of 16 bytes.
+    pub const fn aligned_16(&self) -> bool {
+        self.alignment == MAX_ALIGNMENT
+    }
+
+    /// Elements of the widest vector access.
+    pub(crate) fn vector_width(&self, ty: Type) -> u32 {
+        (u32::from(self.alignment) / ty.size() as u32).max(1)
     }
 
     /// The layout of a matrix whose element (0, 0, 0) has this address.
@@ -63,15 +78,20 @@ impl OperandLayout {
             Order2d::ColMajor => (layout.shape.rows, col, layout.shape.cols),
             Order2d::Strided => return OperandLayout::new(order, false),
         };
-        let unit = 16 / ty.size();
-        let is_aligned = |stride: isize, extent: usize| extent <= 1 || stride.unsigned_abs().is_multiple_of(unit);
         let is_positive = |stride: isize, extent: usize| extent <= 1 || stride > 0;
-        let aligned_16 = contiguous.is_multiple_of(unit)
-            && is_aligned(stride, extent)
-            && is_aligned(batch, layout.shape.batches)
-            && address.is_multiple_of(16);
-        let tma_compatible = !aligned_16 || is_positive(stride, extent) && is_positive(batch, layout.shape.batches);
-        OperandLayout { order, aligned_16, tma_compatible }
+        let is_aligned = |stride: isize, extent: usize, unit| extent <= 1 || stride.unsigned_abs().is_multiple_of(unit);
+        let is_divisor = |&bytes: &usize| {
+            let unit = bytes / ty.size();
+            contiguous.is_multiple_of(unit)
+                && is_aligned(stride, extent, unit)
+                && is_aligned(batch, layout.shape.batches, unit)
+                && address.is_multiple_of(bytes as u64)
+        };
+        let alignment = [16, 8, 4].into_iter().filter(|&bytes| bytes > ty.size()).find(is_divisor);
+        let alignment = alignment.map_or(1, |bytes| bytes as u8);
+        let tma_compatible =
+            alignment < MAX_ALIGNMENT || is_positive(stride, extent) && is_positive(batch, layout.shape.batches);
+        OperandLayout { order, alignment, tma_compatible }
     }
 
     /// The layout of the transposed matrix.

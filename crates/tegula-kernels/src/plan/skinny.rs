@@ -72,7 +72,7 @@ impl Skinny {
         let swapped = n < m;
         let (rows, b) = if swapped { (n, layouts[0].transposed()) } else { (m, layouts[1]) };
         let along_k = b.order == Order2d::ColMajor;
-        (rows <= MAX_ROWS).then_some(Skinny { swapped, rows: rows.max(1), along_k, aligned_16: b.aligned_16 })
+        (rows <= MAX_ROWS).then_some(Skinny { swapped, rows: rows.max(1), along_k, aligned_16: b.aligned_16() })
     }
 }
 

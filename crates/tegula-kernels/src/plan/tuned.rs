@@ -350,19 +350,23 @@ struct Row {
     n: usize,
     k: usize,
     batch: usize,
-    /// Layouts of A, B and C: `row`, `col` or `strided`, then `16` if aligned to 16 bytes, and
-    /// `back` if not TMA-compatible.
+    /// Layouts of A, B and C: `row`, `col` or `strided`, then the bytes to which they are aligned,
+    /// and `back` if not TMA-compatible.
     layouts: [String; 3],
     recipe: String,
     us: f64,
 }
 
 const ACCURACIES: [Accuracy; 2] = [Accuracy::Full, Accuracy::Tf32];
-const LAYOUTS: [(&str, OperandLayout); 7] = [
+const LAYOUTS: [(&str, OperandLayout); 11] = [
     ("row", OperandLayout::new(Order2d::RowMajor, false)),
     ("row16", OperandLayout::new(Order2d::RowMajor, true)),
     ("col", OperandLayout::new(Order2d::ColMajor, false)),
     ("col16", OperandLayout::new(Order2d::ColMajor, true)),
+    ("row8", OperandLayout { alignment: 8, ..OperandLayout::new(Order2d::RowMajor, false) }),
+    ("col8", OperandLayout { alignment: 8, ..OperandLayout::new(Order2d::ColMajor, false) }),
+    ("row4", OperandLayout { alignment: 4, ..OperandLayout::new(Order2d::RowMajor, false) }),
+    ("col4", OperandLayout { alignment: 4, ..OperandLayout::new(Order2d::ColMajor, false) }),
     ("strided", OperandLayout::new(Order2d::Strided, false)),
     ("row16back", OperandLayout { tma_compatible: false, ..OperandLayout::new(Order2d::RowMajor, true) }),
     ("col16back", OperandLayout { tma_compatible: false, ..OperandLayout::new(Order2d::ColMajor, true) }),

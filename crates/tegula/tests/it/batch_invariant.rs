@@ -379,8 +379,8 @@ const LISTED: [&str; 14] = [
 fn order_depends_on_types_n_and_k_alone() {
     let layouts = |a: OperandLayout| {
         [Order2d::RowMajor, Order2d::ColMajor, Order2d::Strided].map(|b| {
-            let b = OperandLayout::new(b, a.aligned_16 && b != Order2d::Strided);
-            [a, b, OperandLayout::new(Order2d::RowMajor, a.aligned_16)]
+            let b = OperandLayout::new(b, a.aligned_16() && b != Order2d::Strided);
+            [a, b, OperandLayout::new(Order2d::RowMajor, a.aligned_16())]
         })
     };
     let all = [(Order2d::RowMajor, true), (Order2d::ColMajor, true), (Order2d::RowMajor, false)];
