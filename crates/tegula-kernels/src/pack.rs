@@ -14,7 +14,7 @@ use super::limbs::{DEPTH, LIMBS};
 use super::orders::order_letters;
 
 /// Rows and columns that a block copies.
-pub(super) const TILE: u32 = 64;
+pub(crate) const TILE: u32 = 64;
 const WARPS: u32 = 8;
 const LANES: u32 = 32;
 

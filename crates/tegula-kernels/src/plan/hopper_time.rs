@@ -28,9 +28,12 @@ use super::hopper_costs::{HopperCosts, STEP_KNOTS};
 use super::problem::Problem;
 use super::recipe::{RecipeOf, Split};
 use crate::hopper::{Hopper, Pipeline};
+use crate::pack;
 
 /// Elements of a 128-byte row that TMA copies.
 pub(super) const TMA_ROW_ELEMENTS: usize = 64;
+/// Rows and columns of a tile that a block packs.
+const PACK_TILE: f64 = pack::TILE as f64;
 /// Elements of a 64-byte access to memory.
 const MEMORY_ACCESS_ELEMENTS: u32 = 32;
 
@@ -220,6 +223,10 @@ pub(super) fn time_within(
         let memory = bytes_per_step / (gpu.memory(costs.memory) / blocks).min(costs.tpc_memory / blocks_of_tpc);
         let steps = k_steps * step_maximum([wgmma, tma, memory, latency]);
         let tile = match kernel.pipeline.ping_pong {
+            // The copies of a tile of one k-step overlap with the epilogue of the tile before it.
+            false if waves > 0.0 && k_steps < 2.0 => {
+                step_maximum([k_steps * wgmma + tile_time, k_steps * tma, k_steps * memory, k_steps * latency])
+            }
             false => steps + tile_time,
             // A consumer multiplies while the others store, unless storing takes longer.
             true => {
@@ -253,8 +260,10 @@ pub(super) fn time_within(
     let padded = tiles_m * f64::from(rows) * tiles_n * f64::from(cols);
     let partial_bytes = padded * f64::from(splits) * batches * 2.0 * 4.0;
     let split_k_reduction = if splits > 1 { costs.reduction_launch + partial_bytes / costs.partial_sums } else { 0.0 };
+    // A block packs a whole tile, however little of it is in bounds.
+    let padded = |extent: f64| (extent / PACK_TILE).ceil() * PACK_TILE;
     let packing = |i: usize| match recipe.packed[i] {
-        true => 2.0 * size * batches * k * extents[i] / costs.pack[order_index(i)],
+        true => 2.0 * size * batches * padded(k) * padded(extents[i]) / costs.pack[order_index(i)],
         false => 0.0,
     };
     // One launch packs both operands.
