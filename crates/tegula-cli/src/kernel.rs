@@ -218,7 +218,10 @@ mod tests {
                     Recipe::named(&kernel, name.ty).unwrap().legalize(layouts).kernel.build().is_ok()
                 });
                 assert!(builds.contains(&true), "{kernel}");
-                assert!(Recipe::named(&format!("{kernel}:3"), name.ty).unwrap().name().ends_with("_3"));
+                let split = Recipe::named(&format!("{kernel}:3"), name.ty);
+                // Tiles of warps are for a short k.
+                assert!(name.name == "warp" || split.is_ok(), "{kernel}");
+                assert!(split.is_err() || split.unwrap().name().ends_with("_3"));
             }
             assert!(name.syntax == NameSyntax::Parameters || Variant::named(name.name, name.ty).is_ok());
         }

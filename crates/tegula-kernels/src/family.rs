@@ -4,6 +4,7 @@ mod blocked;
 mod hopper;
 mod plain;
 mod vector;
+mod warp_tile;
 
 use std::fmt;
 

@@ -49,6 +49,7 @@ mod stage;
 mod tiled;
 mod variant;
 mod vector;
+mod warp_tile;
 
 pub use blocked::{Blocked, Blocking, MathInstruction, Schedule};
 pub use family::{GemmVariant, KernelFamily};
@@ -66,6 +67,7 @@ pub use registry::GemmKernel;
 pub use split_k_reduction::{ReductionSchedule, SplitKReduction};
 pub use variant::Variant;
 pub use vector::Vector;
+pub use warp_tile::WarpTile;
 
 /// The source files of kernels and their text, to which the lines of a kernel's operations
 /// ([`tegula_ir::Site`]) refer: those of families, and those that they share.

@@ -406,6 +406,7 @@ impl<'k, T: Element> Product<'k, T> {
         width: u32,
     ) {
         match width {
+            8 => self.store_vectors_of::<8>(count, vector, accumulators),
             4 => self.store_vectors_of::<4>(count, vector, accumulators),
             2 => self.store_vectors_of::<2>(count, vector, accumulators),
             _ => self.store_vectors_of::<1>(count, vector, accumulators),

@@ -20,6 +20,7 @@ use crate::plan::device::GpuDescription;
 use crate::plan::problem::{OperandLayout, Problem};
 use crate::plan::recipe::{CandidateOf, RecipeOf, Split, SplitReduction};
 use crate::vector::Vector;
+use crate::warp_tile::WarpTile;
 
 /// A family, for the command line and tests.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +193,7 @@ macro_rules! registry {
     };
 }
 
-registry!(Plain, Vector, Blocked, Hopper);
+registry!(Plain, Vector, WarpTile, Blocked, Hopper);
 
 /// A candidate of a family as one among those of all families.
 fn of_any_family<K: Into<GemmKernel>>(candidate: CandidateOf<K>) -> CandidateOf<GemmKernel> {

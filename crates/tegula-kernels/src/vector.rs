@@ -23,17 +23,17 @@ use super::product::{Parameters, Product};
 const REDUCTION_ELEMENTS: u32 = 4096;
 
 /// Registers of an SM.
-const REGISTERS: u32 = 65_536;
+pub(crate) const REGISTERS: u32 = 65_536;
 
 /// Threads of a warp, and of a block with as many warps on each quarter of an SM.
-const WARP: u32 = 32;
+pub(crate) const WARP: u32 = 32;
 const LARGE_BLOCK: u32 = 256;
 /// The most threads and blocks of an SM.
-const MAX_RESIDENT_THREADS: u32 = 2048;
-const MAX_RESIDENT_BLOCKS: u32 = 32;
+pub(crate) const MAX_RESIDENT_THREADS: u32 = 2048;
+pub(crate) const MAX_RESIDENT_BLOCKS: u32 = 32;
 /// Bytes of shared memory of an SM, and those of each block that the driver reserves.
-const SHARED_BYTES: u32 = 233_472;
-const RESERVED_BYTES: u32 = 1024;
+pub(crate) const SHARED_BYTES: u32 = 233_472;
+pub(crate) const RESERVED_BYTES: u32 = 1024;
 
 /// Threads along n and k of the candidates of 4-byte and 8-byte types, the most promising first:
 /// large blocks for a long k, and small ones for a short k, which leaves many threads along k

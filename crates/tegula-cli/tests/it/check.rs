@@ -295,6 +295,7 @@ fn printed(line: &str) -> (String, i32) {
 fn family_name_runs_its_default_configuration() {
     for (family, kernel) in [
         ("vector", "vector_"),
+        ("warp", "warp_f16_"),
         ("register", "register_"),
         ("dmma", "dmma16x"),
         ("mma", "mma_f16_"),

@@ -485,7 +485,7 @@ fn kernels_are_listed_and_described() {
     let list = place.done("kernels");
     let names: Vec<_> = list.lines().map(|line| line.split(' ').next().unwrap()).collect();
     let plain = ["naive", "tiled", "K1", "K2", "K3", "K4", "K5", "K6"];
-    let families = ["vector", "register", "dmma", "mma", "tf32", "limbs", "hopper", "reduce", "fixup", "pack"];
+    let families = ["vector", "warp", "register", "dmma", "mma", "tf32", "limbs", "hopper", "reduce", "fixup", "pack"];
     assert_eq!(names, [&plain[..], &families].concat());
     let mma = place.done("kernels mma --dtype bf16");
     let first = mma.lines().find_map(|line| line.trim().strip_prefix("mma_")).unwrap();

@@ -28,6 +28,8 @@ pub(crate) mod recipe;
 pub(crate) mod skinny;
 mod tuned;
 mod vector_costs;
+mod warp_costs;
+pub(crate) mod warp_tiles;
 
 pub use choose::{Plan, choose};
 pub use device::{Caps, GpuDescription};

@@ -108,6 +108,10 @@ impl Recipe {
                 let addition = Addition::FusedMultiplyAdd { padded: false };
                 Some(Order { addition, range_ends: steps.range_ends(splits), lanes: Some(lanes) })
             }
+            GemmKernel::WarpTile(_) => {
+                let addition = Addition::Blocks(crate::warp_tile::SLAB);
+                Some(Order { addition, range_ends: SmallVec::new(), lanes: None })
+            }
             GemmKernel::Plain(kernel) => {
                 let padded = kernel.kind == PlainKind::Tiled && !k.is_multiple_of(kernel.tile as usize);
                 let addition = Addition::FusedMultiplyAdd { padded };

@@ -7,7 +7,7 @@ use tegula::epilogue::{Activation, BiasShape, Epilogue};
 use tegula::nd::{NdArray, NdGemm};
 use tegula::{Accuracy, Device, Error, Gemm, Matrix, View};
 use tegula_kernels::plan::{Recipe, Split};
-use tegula_kernels::{Blocked, Plain, PlainKind, Vector};
+use tegula_kernels::{Blocked, Plain, PlainKind, Vector, WarpTile};
 
 use super::blocked::{BYTES, DMMA, HALVES, LIMBS, REGISTER, TF32};
 use super::effort::seeds;
@@ -99,6 +99,23 @@ fn plain_and_vector_kernels_apply_the_epilogue() {
         for (first, ty) in (0..).step_by(1000).zip(Type::OPERANDS) {
             with_operand_type!(ty, T => both::<T>(first + seed), ty => panic!("no products of {ty}"));
         }
+    }
+}
+
+#[test]
+fn warp_kernels_apply_the_epilogue() {
+    fn one<T: Sample>(seed: u64) {
+        let random = &mut Random(seed);
+        let warp = [16 << random.below(2), 8 << random.below(3)];
+        let kernel = WarpTile::new(T::TYPE, warp, warp, 2, 1 << random.below(2));
+        let mut side = || 1 + random.below(40);
+        let sizes = [side() % 4 + 1, side(), side(), side()];
+        let sizes = if random.chance(2) { sizes.map(|size| size.next_multiple_of(8)) } else { sizes };
+        random_product::<T>(sizes, random).run_recipe(&Device::interp(), kernel.into());
+    }
+    for seed in 0..seeds(24, 100) {
+        one::<f16>(seed);
+        one::<bf16>(1000 + seed);
     }
 }
 

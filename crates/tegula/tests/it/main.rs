@@ -49,3 +49,4 @@ mod types;
 mod variants;
 mod vector;
 mod views;
+mod warp_tile;
