@@ -2,6 +2,7 @@
 //!
 //! [`measure`] times a product and the best candidate of a peer library in the same run.
 //!
+//! - `measured`: the measurements of each element type;
 //! - `accuracy` checks results against [`oracle`];
 //! - `cpu` and `gpu` measure on a device, with the samples, statistics and random inputs of
 //!   [`tegula::tune`].
@@ -15,6 +16,7 @@ pub mod cublaslt;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod limits;
+mod measured;
 pub mod nd;
 pub mod oracle;
 pub mod peer;
@@ -32,6 +34,7 @@ use tegula_kernels::plan::{Caps, Plan};
 
 #[cfg(feature = "cuda")]
 use crate::cublaslt::CublasLt;
+pub use crate::measured::Measured;
 pub use crate::peer::Blas;
 use crate::peer::PeerLibrary;
 
@@ -285,7 +288,16 @@ impl BenchReport {
 /// # Errors
 /// [`Error::OutOfMemory`] if the case does not fit, [`Error::Shape`] for empty products, and errors
 /// of the device and the peer library.
-pub fn measure<T: Element>(device: &Device, case: &Case<T>, settings: &Settings, peer: &Peer) -> Result<BenchReport> {
+pub fn measure<T: Measured>(device: &Device, case: &Case<T>, settings: &Settings, peer: &Peer) -> Result<BenchReport> {
+    T::measure(device, case, settings, peer)
+}
+
+fn measure_inputs<T: Element>(
+    device: &Device,
+    case: &Case<T>,
+    settings: &Settings,
+    peer: &Peer,
+) -> Result<BenchReport> {
     case.reject_empty()?;
     let inputs = Inputs::new(case, settings.seed)?;
     #[cfg(feature = "cuda")]

@@ -4,7 +4,7 @@ mod resume;
 
 use tegula::Device;
 use tegula::element::{Element, with_operand_type};
-use tegula_bench::{self as bench, BenchReport, Case, Peer, Settings, limits};
+use tegula_bench::{self as bench, BenchReport, Case, Measured, Peer, Settings, limits};
 use tegula_files::ReportFile;
 use tegula_kernels::plan::{Plan, Recipe};
 
@@ -103,7 +103,13 @@ impl ProductCase {
         )
     }
 
-    fn row_of<T: Element>(&self, args: &BenchArgs, device: &Device, peer: &Peer, earlier: &EarlierRows) -> Result<Row> {
+    fn row_of<T: Measured>(
+        &self,
+        args: &BenchArgs,
+        device: &Device,
+        peer: &Peer,
+        earlier: &EarlierRows,
+    ) -> Result<Row> {
         let Shape { m, n, k, batch } = self.shape;
         let (alpha, beta) = (scalar::<T>("--alpha", args.alpha)?, scalar::<T>("--beta", args.beta)?);
         let (transposed, accuracy, epilogue) = (self.layout.transposed(), self.accuracy, args.epilogue);

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use tegula_core::element::Scalar;
 
-use super::caches::Caches;
+use super::caches::{Caches, LINE};
 use super::grid::{C_L2, CONFLICT_BYTES, Grid, GridProblem, PAGE};
 use super::micro_kernel::{CpuElement, FirstRows, MicroKernel, WHOLE_ROWS};
 use super::scratch::MAX_FREE_BYTES;
@@ -38,6 +38,10 @@ const MIN_SLICE_STEPS: usize = 2048;
 const MAX_SLICES: usize = 16;
 /// Most elements of C for which a long k is split into slices.
 const SLICED_ELEMENTS: usize = 256 * 256;
+/// Least steps of k of columns of B that are read whole.
+const MIN_COLUMN: usize = 2;
+/// The same where columns of B are read whole.
+const SLICED_COLUMNS: usize = 256;
 /// Most slices of few rows: enough that fast threads take more of them.
 const MAX_SKINNY_SLICES: usize = 64;
 /// Bytes of a row of B that a slice of few rows reads at once. Threads that share the columns
@@ -202,6 +206,28 @@ fn first_rows<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<
     kernel.first_rows.filter(|first| b[0] == 1 && !prepacked && is_large(first.min_rows))
 }
 
+/// Whether very few rows of A, and columns of B, are contiguous along k, so that the micro-kernels
+/// read them whole.
+#[inline]
+pub fn reads_whole_columns<T: CpuElement>(
+    kernel: &MicroKernel<T>,
+    [m, n, k]: [usize; 3],
+    a_strides: [isize; 2],
+    b_strides: [isize; 2],
+) -> bool {
+    let few = kernel.whole_columns.is_some_and(|whole| m <= whole.max_rows);
+    few && k >= MIN_COLUMN && a_strides[1] == 1 && b_strides[1] == 1 && (b_strides[0] != 1 || n == 1)
+}
+
+/// The slices of a product by [whole columns](BReads::WholeColumns): threads share the columns, and only
+/// few columns are sliced.
+fn column_slices(sizes @ [m, n, k]: [usize; 3]) -> usize {
+    match m.saturating_mul(n) {
+        ..=SLICED_COLUMNS => (k / MIN_SLICE_STEPS).min(work(sizes) / MIN_SKINNY_WORK).clamp(1, MAX_SLICES),
+        _ => 1,
+    }
+}
+
 /// Threads that the work of a product justifies.
 fn justified_threads<S>(problem: &BlockingProblem<S>) -> usize {
     problem.threads.min(work(problem.sizes) / WORK_PER_THREAD).max(1)
@@ -268,10 +294,13 @@ impl Accumulation {
         // Unpacked on any number of threads: KC and slices depend on it, and so do the bits. Panels
         // of bytes, which have no bits to lose, are better than interleaving rows of B.
         let streamed = skinny && first_rows.is_none() && !(prepacked && kernel.compensation.is_some());
-        let always_unpacked = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
+        let whole_columns = !fixed && reads_whole_columns(kernel, problem.sizes, a, b);
+        let by_rows = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
+        let always_unpacked = whole_columns || by_rows;
         // Micro-tiles of several rows are as fast where rows of B are short.
         let has_long_rows = m == 1 || n >= WHOLE_ROWS_COLS;
         let b_reads = match kernel.whole_rows {
+            _ if whole_columns => BReads::WholeColumns,
             _ if !(always_unpacked && skinny) => BReads::Direct,
             Some(_) if m <= WHOLE_ROWS && has_long_rows && !fixed => BReads::WholeRows,
             _ if Caches::detect().need_prefetch => BReads::Prefetched,
@@ -280,6 +309,7 @@ impl Accumulation {
         let prefetched = b_reads == BReads::Prefetched;
         let kc = match () {
             _ if fixed => kernel.kc,
+            _ if whole_columns => k.div_ceil(column_slices(problem.sizes)).next_multiple_of(LINE),
             _ if prefetched && kernel.first_rows.is_some() => PREFETCHED_KC,
             _ if prefetched && (m > 1 || kernel.compensation.is_some()) => 4 * STREAMED_KC,
             _ if always_unpacked && skinny => STREAMED_KC,
@@ -294,6 +324,7 @@ impl Accumulation {
         let long_k = k >= 2 * MIN_SLICE_STEPS && m.saturating_mul(n) <= SLICED_ELEMENTS;
         let slices = match () {
             _ if fixed || !(always_unpacked || a_readable) => 1,
+            _ if whole_columns => column_slices(problem.sizes),
             _ if (always_unpacked || first_rows.is_some()) && skinny => skinny_slices::<T>(problem.sizes),
             _ if long_k => (k / MIN_SLICE_STEPS).min(MAX_SLICES),
             _ => 1,

@@ -6,12 +6,12 @@ use tegula_core::epilogue::Activation;
 use tegula_core::error::Result;
 use tegula_core::matrix::{Layout, Shape};
 
-use crate::blocking::is_small_unpacked;
 use crate::host_gemm::{HostGemm, HostMatrix, Workspace};
 use crate::isa::Isa;
 use crate::micro_kernel::CpuElement;
 use crate::pack_source::PackSource;
 use crate::packed_b::PackedB;
+use crate::small::multiply_small;
 use crate::unpacked::UnpackedProduct;
 
 /// [`HostGemm::run`] for an element type.
@@ -32,11 +32,10 @@ pub trait Compiled: CpuElement {
     /// [`HostGemm::run`].
     fn multiply<'a>() -> Multiply<'a, Self>;
 
-    /// [`UnpackedProduct::run`] of a small product; false where a small product is packed.
+    /// [`multiply_small`].
     ///
     /// # Safety
-    /// The CPU has the instruction set, and m, n and k are at most
-    /// [`SMALL_EXTENT`](crate::blocking::SMALL_EXTENT). Otherwise as for [`UnpackedProduct::run`].
+    /// The CPU has the instruction set. Otherwise as for [`multiply_small`].
     unsafe fn multiply_small(isa: Isa, product: &UnpackedProduct<Self>) -> bool;
 
     /// [`HostGemm::workspace`].
@@ -56,13 +55,8 @@ macro_rules! compiled {
 
         #[inline(never)]
         unsafe fn multiply_small(isa: Isa, product: &UnpackedProduct<$t>) -> bool {
-            let kernel = <$t>::micro_kernel(isa);
-            let is_unpacked = is_small_unpacked(kernel, product.sizes);
-            if is_unpacked {
-                // SAFETY: the caller's promise.
-                unsafe { product.run(kernel) };
-            }
-            is_unpacked
+            // SAFETY: the caller's promise.
+            unsafe { multiply_small(<$t>::micro_kernel(isa), product) }
         }
 
         fn workspace(gemm: HostGemm<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace> {

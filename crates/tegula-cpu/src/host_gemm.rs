@@ -73,7 +73,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             check_work(c.layout.shape, a.layout.shape.cols)?;
         }
         let Shape { batches, rows, cols } = c.layout.shape;
-        let (mut sizes, transposed) = ([rows, cols, a.layout.shape.cols], is_col_major(&c.layout));
+        let (mut sizes, transposed) = ([rows, cols, a.layout.shape.cols], is_transposed(&a.layout, &c.layout));
         // SAFETY: the caller's promise.
         let (mut a, mut b) =
             unsafe { (PackSource::rows(a.memory, a.layout), PackSource::rows(b.memory, b.layout.transposed())) };
@@ -104,11 +104,11 @@ impl<S: Accumulate> HostGemm<'_, S> {
         if accumulation.unblocked && !is_empty {
             let add = |k: usize| meter.iter().for_each(|meter| meter.add(m as u64 * n as u64 * k as u64));
             let one = |batch| {
-                let ([a_strides, [_, b_k_stride]], c) = ([problem.a, problem.b], c.batch(batch).cast());
+                let ([a_strides, b_strides], c) = ([problem.a, problem.b], c.batch(batch).cast());
                 let (a, b, c, c_row_stride) = (a.batch(batch).at(0, 0), b.batch(batch).at(0, 0), c.start, c.row_stride);
                 let b_reads = accumulation.b_reads;
                 let product =
-                    UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c, c_row_stride, b_reads };
+                    UnpackedProduct { sizes, alpha, a, a_strides, b, b_strides, beta, c, c_row_stride, b_reads };
                 // SAFETY: the caller's promise for C, of which each batch is written once. The CPU
                 // has `isa`, and C holds the accumulators.
                 unsafe { product.run_in_steps(kernel, accumulation.kc, &epilogue.batch(batch), add) };
@@ -152,7 +152,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
     /// The workspace of a product of matrices of these layouts.
     pub fn workspace<T: CpuElement<Acc = S>>(self, [a, b, c]: [Layout; 3]) -> Result<Workspace> {
         let k = a.shape.cols;
-        let transposed = is_col_major(&c);
+        let transposed = is_transposed(&a, &c);
         let (a, b, c) = if transposed { (b.transposed(), a.transposed(), c.transposed()) } else { (a, b, c) };
         let Shape { batches, rows: m, cols: n } = c.shape;
         let sizes = [m, n, k];
@@ -191,10 +191,11 @@ fn threading(sizes: [usize; 3], batches: usize) -> (bool, bool) {
     (parallel, !parallel && work.saturating_mul(batches) >= MIN_PARALLEL_WORK)
 }
 
-/// Whether the columns of C are contiguous and its rows are not. Micro-kernels write rows, so the
-/// transposed product is computed, which adds the same values in the same order.
-fn is_col_major(c: &Layout) -> bool {
-    c.strides[1] == 1 && c.strides[2] != 1
+/// Whether the transposed product is computed, since micro-kernels write rows: the columns of C are
+/// contiguous and its rows are not, or C is a contiguous column, whose rows of A they may read whole.
+pub fn is_transposed(a: &Layout, c: &Layout) -> bool {
+    let readable = a.strides[1] == 1 || a.strides[2] == 1;
+    c.strides[1] == 1 && (c.strides[2] != 1 || c.shape.cols == 1 && readable)
 }
 
 /// The packed panels of B for a matrix of the batch, where the product can read them.

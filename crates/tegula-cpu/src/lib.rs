@@ -6,7 +6,7 @@
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
-//!   `along_k`, `whole_rows` and `amx`; `vectors`: what the vectorized ones share; `vnni`: packing
+//!   `along_k`, `whole_rows`, `whole_columns` and `amx`; `vectors`: what the vectorized ones share; `vnni`: packing
 //!   of bytes; `transpose`: transpositions in registers;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
@@ -74,6 +74,8 @@ mod unpacked;
 mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
+#[cfg(target_arch = "x86_64")]
+mod whole_columns;
 #[cfg(target_arch = "x86_64")]
 mod whole_rows;
 mod workers;

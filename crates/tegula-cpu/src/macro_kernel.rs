@@ -564,11 +564,11 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     unsafe fn macro_kernel_unpacked(&self, step: &KcStep<T::Acc>) {
         let &KcStep { ref rows, ref cols, ref k_range, scale: [alpha, beta], accumulators: c, last, .. } = step;
         let (a, b, sizes) = (self.product.a, self.product.b, [rows.len(), cols.len(), k_range.len()]);
-        let (a_strides, [_, b_k_stride], c_row_stride) = (a.strides(), b.strides(), c.row_stride());
+        let (a_strides, b_strides, c_row_stride) = (a.strides(), b.strides(), c.row_stride());
         let a = a.at(self.rows.start + rows.start, k_range.start);
         let (b, first) = (b.at(self.cols.start + cols.start, k_range.start), c.at(rows.start, cols.start));
         let b_reads = self.plan.b_reads;
-        let part = UnpackedProduct { sizes, alpha, a, a_strides, b, b_k_stride, beta, c: first, c_row_stride, b_reads };
+        let part = UnpackedProduct { sizes, alpha, a, a_strides, b, b_strides, beta, c: first, c_row_stride, b_reads };
         // SAFETY: the part is in C or in scratch, and its operands are in A and B, whose elements
         // need no packing.
         unsafe { part.run(self.kernel) };

@@ -42,7 +42,7 @@ pub struct MicroOperands<S> {
     /// Bytes from unpacked B to what a micro-kernel prefetches meanwhile, into the L2 cache from
     /// single steps of k, else into the L1 cache; 0 for nothing.
     pub b_ahead: usize,
-    /// For [`AlongK`]: bytes from a column of B to the next.
+    /// For [`AlongK`] and [`WholeColumns`]: bytes from a column of B to the next.
     pub b_col_stride: isize,
     /// The panel to which a micro-kernel also packs the B that it reads, or null. Steps of k are
     /// `b_k_stride` apart for [`AlongK`], else as far as the micro-tile is wide, in whole vectors.
@@ -256,6 +256,9 @@ pub struct MicroKernel<T: CpuElement> {
     /// Selects the micro-kernel for unpacked operands, at most [`WHOLE_ROWS`] rows, any number of
     /// columns, and an alpha of 1, for B from memory; `None` where micro-tiles read it.
     pub whole_rows: Option<SelectFn<T::Acc>>,
+    /// The micro-kernels for very few rows where columns of B are contiguous along k; `None` where
+    /// those of [`along_k`](Self::along_k) multiply them.
+    pub whole_columns: Option<WholeColumns<T::Acc>>,
 }
 
 /// The micro-tile of products that pack B with their first rows: the micro-kernel for unpacked
@@ -286,6 +289,15 @@ pub struct AlongK<S> {
     pub select: SelectFn<S>,
 }
 
+/// Micro-kernels for rows of A and columns of B that are unpacked, and contiguous along k.
+#[derive(Clone, Copy)]
+pub struct WholeColumns<S> {
+    /// Most rows of A.
+    pub max_rows: usize,
+    /// Selects the micro-kernel, for any number of columns.
+    pub select: SelectFn<S>,
+}
+
 impl<S> AlongK<S> {
     /// The height of the micro-tiles of some rows, one below the other.
     pub fn height(&self, rows: usize) -> usize {
@@ -306,6 +318,12 @@ pub fn bytes_ahead() -> usize {
 /// the processor does not fetch far enough ahead by itself.
 pub fn whole_rows_ahead(rows: usize) -> usize {
     if rows > 1 && Caches::detect().need_prefetch { 512 } else { 0 }
+}
+
+/// Bytes from a column of B to what [`MicroKernel::whole_columns`] prefetches for some rows: the
+/// same with fewer streams.
+pub fn whole_columns_ahead(rows: usize) -> usize {
+    2 * whole_rows_ahead(rows)
 }
 
 impl<T: CpuElement> MicroKernel<T> {
@@ -334,6 +352,7 @@ impl<T: CpuElement> MicroKernel<T> {
             first_rows: None,
             along_k: None,
             whole_rows: None,
+            whole_columns: None,
             padded_a: false,
             compensation: None,
             pack,

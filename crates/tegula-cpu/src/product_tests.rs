@@ -20,6 +20,7 @@ mod paths;
 mod random;
 mod small;
 mod threads;
+mod whole_columns;
 mod whole_rows;
 
 use half::{bf16, f16};

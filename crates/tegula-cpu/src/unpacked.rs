@@ -6,7 +6,8 @@ use super::caches::LINE;
 use super::epilogue::MatrixEpilogue;
 use super::matrix_ptr::MatrixPtr;
 use super::micro_kernel::{
-    CpuElement, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, VECTORS, whole_rows_ahead,
+    CpuElement, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, VECTORS, whole_columns_ahead,
+    whole_rows_ahead,
 };
 
 /// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
@@ -19,9 +20,10 @@ pub struct UnpackedProduct<T: CpuElement> {
     /// The first element of A, and its strides along rows and along k.
     pub a: *const T,
     pub a_strides: [isize; 2],
-    /// The first element of B, and its stride along k. Columns are contiguous.
+    /// The first element of B, and its strides along columns and along k. Columns are contiguous,
+    /// unless `b_reads` says otherwise.
     pub b: *const T,
-    pub b_k_stride: isize,
+    pub b_strides: [isize; 2],
     pub beta: T::Acc,
     /// The first element of C, and its row stride. Columns are contiguous.
     pub c: *mut T::Acc,
@@ -38,6 +40,8 @@ pub enum BReads {
     Prefetched,
     /// By [`MicroKernel::whole_rows`], from memory.
     WholeRows,
+    /// By [`MicroKernel::whole_columns`]: columns of B and rows of A are contiguous along k.
+    WholeColumns,
 }
 
 impl<T: CpuElement> UnpackedProduct<T> {
@@ -59,7 +63,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
         while start < k {
             self.sizes[2] = kc.min(k - start);
             self.a = a.wrapping_offset((start as isize).wrapping_mul(self.a_strides[1]));
-            self.b = b.wrapping_offset((start as isize).wrapping_mul(self.b_k_stride));
+            self.b = b.wrapping_offset((start as isize).wrapping_mul(self.b_strides[1]));
             // SAFETY: the caller's promise.
             unsafe { self.run(kernel) };
             done(self.sizes[2]);
@@ -80,12 +84,19 @@ impl<T: CpuElement> UnpackedProduct<T> {
     /// initialized where `beta` is not 0.
     #[inline]
     pub unsafe fn run(&self, kernel: &MicroKernel<T>) {
-        let UnpackedProduct { sizes: [m, n, k], alpha, a_strides: [a_row, a_k_stride], b_k_stride, beta, .. } = *self;
+        let UnpackedProduct { sizes: [m, n, k], alpha, a_strides: [a_row, a_k_stride], b_strides, beta, .. } = *self;
         let MicroKernel { vector_len, max_rows, .. } = kernel;
         let select = kernel.select_unpacked.unwrap_or(kernel.select_packed);
         let vectors_of = |cols: usize| (cols + vector_len - 1) >> vector_len.trailing_zeros();
         let (a, a_row_stride) = (self.a.cast(), a_row.wrapping_mul(size_of::<T>() as isize));
+        let [b_col_stride, b_k_stride] = b_strides;
         let mut operands = MicroOperands::new(a, [a_row_stride, a_k_stride], self.b.cast(), b_k_stride);
+        if let Some(whole) = kernel.whole_columns.filter(|_| self.b_reads == BReads::WholeColumns) {
+            operands.b_ahead = whole_columns_ahead(m);
+            operands.b_col_stride = b_col_stride.wrapping_mul(size_of::<T>() as isize);
+            // SAFETY: the caller's promise; the rows are few, and contiguous along k as columns are.
+            return unsafe { (whole.select)([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
+        }
         let prefetched = self.b_reads == BReads::Prefetched;
         if let Some(select) = kernel.whole_rows.filter(|_| self.b_reads == BReads::WholeRows && alpha == T::Acc::ONE) {
             operands.b_ahead = whole_rows_ahead(m);
@@ -130,7 +141,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
 
     /// The part of a chunk of columns of B that one of several passes prefetches.
     fn rows_to_prefetch(&self, col: usize, cols: usize, [pass, passes]: [usize; 2]) -> PrefetchedRows {
-        let (rows, stride) = (self.sizes[2].div_ceil(passes), self.b_k_stride.wrapping_mul(size_of::<T>() as isize));
+        let (rows, stride) = (self.sizes[2].div_ceil(passes), self.b_strides[1].wrapping_mul(size_of::<T>() as isize));
         let first = self.b.wrapping_add(col).cast::<u8>().wrapping_offset(stride.wrapping_mul((pass * rows) as isize));
         // Rows that begin within a cache line end in one more.
         let lines = (first as usize % LINE + cols * size_of::<T>()).div_ceil(LINE);

@@ -192,3 +192,10 @@ pub fn step_bf16(a: __m512, b: __m512, sum: __m512) -> __m512 {
     let [a, b] = [a, b].map(|bits| unsafe { std::mem::transmute::<__m512, __m512bh>(bits) });
     _mm512_dpbf16_ps(sum, a, b)
 }
+
+/// Widens bf16 to f32.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn widened(from: __m256i) -> __m512 {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(from)))
+}

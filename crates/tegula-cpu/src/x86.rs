@@ -11,11 +11,12 @@ use half::{bf16, f16};
 
 use super::micro_kernel::{
     self, AlongK, CpuElement, FirstRows, MicroKernel, MicroKernelFn, MicroOperands, PACKING_VECTORS, SelectFn,
+    WholeColumns,
 };
 use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
 use super::vectors::*;
-use super::{along_k, grouped, vnni, whole_rows};
+use super::{along_k, grouped, vnni, whole_columns, whole_rows};
 
 /// Defines the micro-kernels of one type.
 ///
@@ -136,7 +137,7 @@ macro_rules! select {
 
 /// Defines the constructor of a [`MicroKernel`] from its selector.
 macro_rules! micro_kernels {
-    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr, first_rows $first_rows:expr, whole_rows $whole_rows:expr) => {
+    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr, first_rows $first_rows:expr, whole_rows $whole_rows:expr, whole_columns $whole_columns:expr) => {
         $(#[$doc])*
         pub const fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -174,7 +175,8 @@ macro_rules! micro_kernels {
             let along_k: Option<AlongK<$t>> = if same { $along_k } else { None };
             let first_rows: Option<FirstRows> = if same { $first_rows } else { None };
             let whole_rows: Option<SelectFn<$t>> = if same { $whole_rows } else { None };
-            MicroKernel { narrow: narrow::<T>, along_k, first_rows, whole_rows, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
+            let whole_columns: Option<WholeColumns<$t>> = if same { $whole_columns } else { None };
+            MicroKernel { narrow: narrow::<T>, along_k, first_rows, whole_rows, whole_columns, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
         }
     };
 }
@@ -314,35 +316,35 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512)
+    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::f32_512 })
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512)
+    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::f64_512 })
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None, first_rows None, whole_rows None
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None, first_rows None, whole_rows None, whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::i32_512 })
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
-    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None, whole_rows None
+    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None, whole_rows None, whole_columns None
 }
 micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None, whole_rows Some(whole_rows::f32_256)
+    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None, whole_rows Some(whole_rows::f32_256), whole_columns Some(WholeColumns { max_rows: 2, select: whole_columns::f32_256 })
 }
 micro_kernels! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None, whole_rows Some(whole_rows::f64_256)
+    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None, whole_rows Some(whole_rows::f64_256), whole_columns Some(WholeColumns { max_rows: 2, select: whole_columns::f64_256 })
 }
 micro_kernels! {
     /// i32 with AVX2.
-    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None
+    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None, whole_columns None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX2.
-    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None
+    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None, whole_columns None
 }
 
 /// bf16 with AVX-512.
@@ -350,6 +352,7 @@ pub const fn avx512_bf16() -> MicroKernel<bf16> {
     MicroKernel {
         select_unpacked: Some(unpacked_bf16),
         along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::bf16_512 }),
+        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::bf16_512 }),
         max_rows: [12, 12, 6, 6, 4, 4, 3, 3],
         kc: 512,
         ..avx512_f32()
@@ -475,6 +478,7 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
         select_packed: packed_512_bf16,
         select_unpacked: Some(grouped::bf16_pairs),
         along_k: Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 12, select: along_k::bf16_pairs }),
+        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::bf16_pairs }),
         ..avx512_f32()
     }
 }
@@ -484,6 +488,7 @@ pub const fn avx512_f16() -> MicroKernel<f16> {
     MicroKernel {
         select_unpacked: Some(unpacked_f16),
         along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f16_512 }),
+        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::f16_512 }),
         kc: 512,
         ..avx512_f32()
     }
@@ -491,7 +496,11 @@ pub const fn avx512_f16() -> MicroKernel<f16> {
 
 /// i8 with AVX-512.
 pub const fn avx512_bytes() -> MicroKernel<i8> {
-    MicroKernel { select_unpacked: Some(unpacked_i8), ..avx512_i8() }
+    MicroKernel {
+        select_unpacked: Some(unpacked_i8),
+        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::bytes_512 }),
+        ..avx512_i8()
+    }
 }
 
 /// i8 with VNNI, four per lane. It multiplies so fast that packing pays, but for few rows and the
@@ -511,11 +520,4 @@ pub const fn vnni_bytes() -> MicroKernel<i8> {
         along_k: Some(AlongK { max_rows: 16, tile_rows: 8, full_rows: 8, select: along_k::bytes }),
         ..avx512_bytes()
     }
-}
-
-/// Widens bf16 to f32.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn widened(from: __m256i) -> __m512 {
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(from)))
 }

@@ -98,7 +98,7 @@ fn bits_of_few_rows_are_those_of_many() {
         // AMX multiplies some numbers of rows in another order.
         for isa in instruction_sets().into_iter().filter(|&isa| isa != Isa::Amx) {
             for (alpha, beta) in [(T::Acc::ONE, T::Acc::ZERO), (random.scalar(), random.scalar())] {
-                let product = |m: usize| {
+                let product = |m: usize, batch_invariant: bool| {
                     let (mut c, a) = (before[..m * n].to_vec(), View::new(&a[..m * k], m, k).unwrap());
                     let view = ViewMut::new(&mut c, m, n).unwrap();
                     gemm_with_options::<T>(
@@ -111,14 +111,16 @@ fn bits_of_few_rows_are_those_of_many() {
                         EpilogueOperands::default(),
                         None,
                         None,
-                        false,
+                        batch_invariant,
                     )
                     .unwrap();
                     c.into_iter().map(Scalar::to_bits).collect::<Vec<_>>()
                 };
-                let many = product(most);
-                for m in [1, 2, 6, 7, 9, 12, 13, 16, 17, 32, 64] {
-                    assert!(product(m) == many[..m * n], "{isa} {} {m} rows", T::TYPE);
+                let many = [false, true].map(|batch_invariant| product(most, batch_invariant));
+                for m in [1, 2, 5, 6, 7, 9, 12, 13, 16, 17, 32, 64] {
+                    assert!(product(m, true) == many[1][..m * n], "{isa} {} {m} rows, batch-invariant", T::TYPE);
+                    // Fewer may have dot products.
+                    assert!(m < 5 || product(m, false) == many[0][..m * n], "{isa} {} {m} rows", T::TYPE);
                 }
             }
         }

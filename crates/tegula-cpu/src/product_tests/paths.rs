@@ -12,9 +12,10 @@ type Case = (usize, [usize; 3], [bool; 3]);
 ///
 /// In order: many full micro-tiles, B transposed, few rows, one row, one column, slices of a long
 /// k. Then a short k, distant columns of A, transposed C, several blocks, several rounds of
-/// packing, many small products, slices of rows that are not quite few, and three rows.
+/// packing, many small products, slices of rows that are not quite few, three rows, and dot products,
+/// whole and sliced.
 /// Accumulators of 16-bit types are in strips, or in a workspace.
-const CASES: [Case; 14] = [
+const CASES: [Case; 16] = [
     (1, [331, 331, 331], [false, false, false]),
     (1, [331, 329, 200], [false, true, false]),
     (1, [7, 1031, 700], [false, false, false]),
@@ -29,6 +30,8 @@ const CASES: [Case; 14] = [
     (40, [41, 43, 37], [false, false, false]),
     (1, [60, 260, 3000], [false, false, false]),
     (1, [3, 1031, 700], [false, false, false]),
+    (1, [2, 1031, 2100], [false, true, false]),
+    (1, [2, 120, 9001], [false, true, false]),
 ];
 
 /// Layouts of A, B and C, and their lengths in elements.
@@ -131,6 +134,8 @@ fn cases_cover_every_blocking_plan() {
     covered("along k and sliced", |plan| plan.along_k && plan.slices > 1);
     if Isa::Avx2.is_available() {
         covered("unpacked by whole rows", |plan| plan.b_reads == BReads::WholeRows);
+        covered("unpacked by whole columns", |plan| plan.b_reads == BReads::WholeColumns && plan.slices == 1);
+        covered("sliced, by whole columns", |plan| plan.b_reads == BReads::WholeColumns && plan.slices > 1);
     }
     if Isa::Avx512.is_available() {
         covered("packed by first rows", |plan| plan.first_rows.is_some() && plan.slices == 1);

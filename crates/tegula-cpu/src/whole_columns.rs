@@ -1,0 +1,194 @@
+//! Micro-kernels for very few rows of A, contiguous along k as the columns of B are: dot products.
+//!
+//! Such a product waits for memory, and the processor fetches ahead along a few contiguous streams
+//! only: half as fast along 16 columns that are a multiple of a page apart. So a few columns are
+//! read side by side, from the first step of k to the last. The lanes of an accumulator hold steps
+//! of k, and are added at the end.
+
+use std::arch::x86_64::*;
+use std::array::from_fn;
+
+use half::{bf16, f16};
+
+use super::micro_kernel::{Accumulate, MicroKernelFn, MicroOperands};
+use super::vectors::*;
+
+/// Columns of B that are read side by side. Six and eight leave too few registers.
+const STREAMS: usize = 4;
+/// Vectors of a column in an iteration.
+const TURN: usize = 4;
+
+/// Defines the micro-kernels of one type.
+///
+/// `$select` selects one by the rows of A. `$e` is the type of elements, `$t` that of accumulators,
+/// which the lanes of `$vector` hold, at first `$zero`. `$whole_load` loads `$lanes` elements, and
+/// `$load` the first of them. `$step` multiplies two such vectors and adds the products to
+/// accumulators. `$sum` adds the lanes of accumulators. By rows: the accumulators of a dot product,
+/// enough to hide the latency of `$step`.
+macro_rules! whole_columns {
+    ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $step:expr, $add:expr, $sum:expr; $($rows:literal: $accumulators:literal),+) => {
+        /// The micro-kernel for these rows, and any number of columns.
+        pub fn $select([rows, _]: [usize; 2]) -> MicroKernelFn<$t> {
+            const STEPS: usize = TURN * $lanes;
+
+            /// The dot products of `R` rows and `C` columns, of `S` accumulators each.
+            ///
+            /// # Safety
+            /// A has these rows and steps, and B, from `b` on, these columns and steps.
+            #[inline]
+            #[target_feature(enable = $features)]
+            unsafe fn dot_products<const R: usize, const C: usize, const S: usize>(
+                operands: &MicroOperands<$t>,
+                mut b: *const $e,
+                mut left: usize,
+            ) -> [[$t; C]; R] {
+                let rows = RowStrides::of(operands.a_row_stride);
+                let cols = RowStrides::of(operands.b_col_stride);
+                let mut a = operands.a.cast::<$e>();
+                let mut sums: [[[$vector; S]; C]; R] = [[[$zero; S]; C]; R];
+                while left >= STEPS {
+                    for v in 0..TURN {
+                        // SAFETY: the caller's promise.
+                        let a: [_; R] = from_fn(|i| unsafe { $whole_load(rows.at(a, i).wrapping_add(v * $lanes)) });
+                        for j in 0..C {
+                            let b = cols.at(b, j).wrapping_add(v * $lanes);
+                            if R > 1 {
+                                prefetch_ahead(b, operands.b_ahead);
+                            }
+                            // SAFETY: as above.
+                            let b = unsafe { $whole_load(b) };
+                            for i in 0..R {
+                                sums[i][j][v % S] = $step(a[i], b, sums[i][j][v % S]);
+                            }
+                        }
+                    }
+                    (a, b, left) = (a.wrapping_add(STEPS), b.wrapping_add(STEPS), left - STEPS);
+                }
+                for v in 0..TURN {
+                    let lanes = left.saturating_sub(v * $lanes).min($lanes);
+                    if lanes == 0 {
+                        break;
+                    }
+                    // SAFETY: the caller's promise; only these lanes are read.
+                    let a: [_; R] = from_fn(|i| unsafe { $load(rows.at(a, i).wrapping_add(v * $lanes), lanes) });
+                    for j in 0..C {
+                        // SAFETY: as above.
+                        let b = unsafe { $load(cols.at(b, j).wrapping_add(v * $lanes), lanes) };
+                        for i in 0..R {
+                            sums[i][j][v % S] = $step(a[i], b, sums[i][j][v % S]);
+                        }
+                    }
+                }
+                sums.map(|row| row.map(|sums| $sum(sums[1..].iter().fold(sums[0], |sum, &other| $add(sum, other)))))
+            }
+
+            /// # Safety
+            /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows.
+            #[target_feature(enable = $features)]
+            unsafe fn micro_kernel<const R: usize, const S: usize>(
+                [_, cols, k]: [usize; 3],
+                alpha: $t,
+                operands: &MicroOperands<$t>,
+                beta: $t,
+                c: *mut $t,
+                row: isize,
+            ) {
+                let (mut b, mut col) = (operands.b.cast::<$e>(), 0);
+                macro_rules! columns {
+                    ($count:expr) => {
+                        // SAFETY: the caller's promise: A and B have these columns and steps.
+                        let sums = unsafe { dot_products::<R, { $count }, S>(operands, b, k) };
+                        for i in 0..R {
+                            for j in 0..$count {
+                                let c = c.wrapping_offset(i as isize * row).wrapping_add(col + j);
+                                let sum = alpha.times(sums[i][j]);
+                                // SAFETY: the caller's promise: C has these rows and columns, and
+                                // can be read unless beta is 0.
+                                unsafe { *c = if beta == 0 as $t { sum } else { sum.plus(beta.times(*c)) } };
+                            }
+                        }
+                        b = b.wrapping_byte_offset(operands.b_col_stride.wrapping_mul($count as isize));
+                        col += $count;
+                    };
+                }
+                while cols - col >= STREAMS {
+                    columns!(STREAMS);
+                }
+                while col < cols {
+                    columns!(1);
+                }
+            }
+
+            match rows {
+                $($rows => micro_kernel::<$rows, $accumulators>,)+
+                _ => unreachable!("few rows"),
+            }
+        }
+    };
+}
+
+whole_columns! {
+    f32_512: "avx512f,avx512bw", f32, lanes 16, f32 as __m512,
+    |from| _mm512_loadu_ps(from), |from, lanes| _mm512_maskz_loadu_ps(first16(lanes), from),
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+}
+whole_columns! {
+    f64_512: "avx512f", f64, lanes 8, f64 as __m512d,
+    |from| _mm512_loadu_pd(from), |from, lanes| _mm512_maskz_loadu_pd(first8(lanes), from),
+    _mm512_setzero_pd(), _mm512_fmadd_pd, _mm512_add_pd, _mm512_reduce_add_pd; 1: 4, 2: 2, 3: 1, 4: 1
+}
+whole_columns! {
+    i32_512: "avx512f", i32, lanes 16, i32 as __m512i,
+    |from: *const i32| _mm512_loadu_epi32(from), |from, lanes| _mm512_maskz_loadu_epi32(first16(lanes), from),
+    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b)), _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1
+}
+// Two bf16 per lane.
+whole_columns! {
+    bf16_pairs: "avx512f,avx512bw,avx512bf16", bf16, lanes 32, f32 as __m512,
+    |from: *const bf16| _mm512_castsi512_ps(_mm512_loadu_epi16(from.cast())), |from: *const bf16, lanes| _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first32(lanes), from.cast())),
+    _mm512_setzero_ps(), step_bf16, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+}
+// Widened by the loads.
+whole_columns! {
+    bf16_512: "avx512f,avx512bw,avx512vl", bf16, lanes 16, f32 as __m512,
+    |from: *const bf16| widened(_mm256_loadu_epi16(from.cast())), |from: *const bf16, lanes| widened(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+}
+whole_columns! {
+    f16_512: "avx512f,avx512bw,avx512vl,f16c", f16, lanes 16, f32 as __m512,
+    |from: *const f16| _mm512_cvtph_ps(_mm256_loadu_epi16(from.cast())), |from: *const f16, lanes| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+}
+// Widened to 16 bits, two per lane.
+whole_columns! {
+    bytes_512: "avx512f,avx512bw,avx512vl", i8, lanes 32, i32 as __m512i,
+    |from: *const i8| _mm512_cvtepi8_epi16(_mm256_loadu_epi8(from)), |from, lanes| _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first32(lanes), from)),
+    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)), _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1
+}
+whole_columns! {
+    f32_256: "avx2,fma", f32, lanes 8, f32 as __m256,
+    |from| _mm256_loadu_ps(from), |from, lanes| _mm256_maskload_ps(from, words(lanes)),
+    _mm256_setzero_ps(), _mm256_fmadd_ps, _mm256_add_ps, sum_f32; 1: 2, 2: 1
+}
+whole_columns! {
+    f64_256: "avx2,fma", f64, lanes 4, f64 as __m256d,
+    |from| _mm256_loadu_pd(from), |from, lanes| _mm256_maskload_pd(from, longs(lanes)),
+    _mm256_setzero_pd(), _mm256_fmadd_pd, _mm256_add_pd, sum_f64; 1: 2, 2: 1
+}
+
+/// The sum of the lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_f32(lanes: __m256) -> f32 {
+    let fours = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
+    let twos = _mm_add_ps(fours, _mm_movehl_ps(fours, fours));
+    _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
+}
+
+/// The sum of the lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum_f64(lanes: __m256d) -> f64 {
+    let twos = _mm_add_pd(_mm256_castpd256_pd128(lanes), _mm256_extractf128_pd::<1>(lanes));
+    _mm_cvtsd_f64(_mm_add_sd(twos, _mm_unpackhi_pd(twos, twos)))
+}
