@@ -2,7 +2,6 @@
 //!
 //! [`measure`] times a product and the best candidate of a peer library in the same run.
 //!
-//! - `measured`: the measurements of each element type;
 //! - `accuracy` checks results against [`oracle`];
 //! - `cpu` and `gpu` measure on a device, with the samples, statistics and random inputs of
 //!   [`tegula::tune`].
@@ -16,7 +15,6 @@ pub mod cublaslt;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod limits;
-mod measured;
 pub mod nd;
 pub mod oracle;
 pub mod peer;
@@ -30,11 +28,11 @@ use tegula::matrix::{Matrix, Shape, View};
 use tegula::tune::data;
 use tegula::tune::interleave::{InterleavedTimes, SamplingPlan, Timed, estimate_call_time, interleave, settle};
 use tegula::tune::stats::{Quantiles, noise_floor};
+use tegula_core::element::for_each_operand_type;
 use tegula_kernels::plan::{Caps, Plan};
 
 #[cfg(feature = "cuda")]
 use crate::cublaslt::CublasLt;
-pub use crate::measured::Measured;
 pub use crate::peer::Blas;
 use crate::peer::PeerLibrary;
 
@@ -291,6 +289,29 @@ impl BenchReport {
 pub fn measure<T: Measured>(device: &Device, case: &Case<T>, settings: &Settings, peer: &Peer) -> Result<BenchReport> {
     T::measure(device, case, settings, peer)
 }
+
+/// An element type whose products can be measured.
+///
+/// Generic code is compiled in the crate that names its types. The program `tegula` is hardly
+/// optimized, and a short call would take twice as long there.
+pub trait Measured: Element {
+    /// [`measure`].
+    ///
+    /// # Errors
+    /// Those of [`measure`].
+    fn measure(device: &Device, case: &Case<Self>, settings: &Settings, peer: &Peer) -> Result<BenchReport>;
+}
+
+macro_rules! measured {
+    ($($t:ty;)*) => {$(impl Measured for $t {
+        // Inlined into another crate, it would be compiled there.
+        #[inline(never)]
+        fn measure(device: &Device, case: &Case<$t>, settings: &Settings, peer: &Peer) -> Result<BenchReport> {
+            measure_inputs(device, case, settings, peer)
+        }
+    })*};
+}
+for_each_operand_type!(measured);
 
 fn measure_inputs<T: Element>(
     device: &Device,

@@ -136,6 +136,12 @@ along_k! {
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd; 0 1 2 3 4 5 6 7 8 9 10 11 12; 0 1 2 3 4 5 6 7
 }
+along_k! {
+    i32_512: "avx512f", i32, i32, _mm512_set1_epi32, i32 as __m512i, first16, false, group 1,
+    |column: *const i32, from, to| _mm512_maskz_loadu_epi32(first16(to) ^ first16(from), column), transposed, _mm512_setzero_si512(),
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
+    _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32; 0 1 2 3 4 5 6 7 8 9 10 11 12; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
+}
 // Two bf16 per lane.
 along_k! {
     bf16_pairs: "avx512f,avx512bw,avx512bf16", bf16, [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512, first16, false, group 2,

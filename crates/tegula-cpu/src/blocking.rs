@@ -215,12 +215,15 @@ pub fn reads_whole_columns<T: CpuElement>(
     a_strides: [isize; 2],
     b_strides: [isize; 2],
 ) -> bool {
-    let few = kernel.whole_columns.is_some_and(|whole| m <= whole.max_rows);
-    few && k >= MIN_COLUMN && a_strides[1] == 1 && b_strides[1] == 1 && (b_strides[0] != 1 || n == 1)
+    kernel.whole_columns.is_some_and(|whole| m <= whole.max_rows)
+        && k >= MIN_COLUMN
+        && a_strides[1] == 1
+        && b_strides[1] == 1
+        && (b_strides[0] != 1 || n == 1)
 }
 
-/// The slices of a product by [whole columns](BReads::WholeColumns): threads share the columns, and only
-/// few columns are sliced.
+/// The slices of a product by [whole columns](BReads::WholeColumns): threads share the columns, and
+/// only few columns are sliced.
 fn column_slices(sizes @ [m, n, k]: [usize; 3]) -> usize {
     match m.saturating_mul(n) {
         ..=SLICED_COLUMNS => (k / MIN_SLICE_STEPS).min(work(sizes) / MIN_SKINNY_WORK).clamp(1, MAX_SLICES),

@@ -11,7 +11,7 @@ use crate::isa::Isa;
 use crate::micro_kernel::CpuElement;
 use crate::pack_source::PackSource;
 use crate::packed_b::PackedB;
-use crate::small::multiply_small;
+use crate::unblocked::multiply_small;
 use crate::unpacked::UnpackedProduct;
 
 /// [`HostGemm::run`] for an element type.
@@ -27,16 +27,19 @@ pub type Multiply<'a, T> = unsafe fn(
     Activation,
 ) -> Result<()>;
 
+/// [`multiply_small`] for an element type.
+///
+/// # Safety
+/// As for [`multiply_small`].
+pub type MultiplySmall<T> = unsafe fn(Isa, &UnpackedProduct<T>) -> bool;
+
 /// An element type whose products are compiled in this crate.
 pub trait Compiled: CpuElement {
     /// [`HostGemm::run`].
     fn multiply<'a>() -> Multiply<'a, Self>;
 
     /// [`multiply_small`].
-    ///
-    /// # Safety
-    /// The CPU has the instruction set. Otherwise as for [`multiply_small`].
-    unsafe fn multiply_small(isa: Isa, product: &UnpackedProduct<Self>) -> bool;
+    fn multiply_small() -> MultiplySmall<Self>;
 
     /// [`HostGemm::workspace`].
     fn workspace(gemm: HostGemm<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace>;
@@ -54,9 +57,8 @@ macro_rules! compiled {
         }
 
         #[inline(never)]
-        unsafe fn multiply_small(isa: Isa, product: &UnpackedProduct<$t>) -> bool {
-            // SAFETY: the caller's promise.
-            unsafe { multiply_small(<$t>::micro_kernel(isa), product) }
+        fn multiply_small() -> MultiplySmall<Self> {
+            multiply_small::<$t>
         }
 
         fn workspace(gemm: HostGemm<'_, Self::Acc>, layouts: [Layout; 3]) -> Result<Workspace> {

@@ -192,7 +192,7 @@ fn threading(sizes: [usize; 3], batches: usize) -> (bool, bool) {
 }
 
 /// Whether the transposed product is computed, since micro-kernels write rows: the columns of C are
-/// contiguous and its rows are not, or C is a contiguous column, whose rows of A they may read whole.
+/// contiguous and its rows are not, or C is a contiguous column, and one row is fastest.
 pub fn is_transposed(a: &Layout, c: &Layout) -> bool {
     let readable = a.strides[1] == 1 || a.strides[2] == 1;
     c.strides[1] == 1 && (c.strides[2] != 1 || c.shape.cols == 1 && readable)

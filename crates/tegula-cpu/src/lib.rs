@@ -6,13 +6,14 @@
 //! - `host_gemm`: batches and threads; `compiled`: the same for each element type;
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
-//!   `along_k`, `whole_rows`, `whole_columns` and `amx`; `vectors`: what the vectorized ones share; `vnni`: packing
-//!   of bytes; `transpose`: transpositions in registers;
+//!   `along_k`, `whole_rows`, `whole_columns` and `amx`; `vectors`: what the vectorized ones share;
+//!   `vnni`: packing of bytes; `transpose`: transpositions in registers;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once, and in `first_rows` those that pack while they
 //!   multiply; `unpacked`: the loops without packing;
-//! - `small`: small products, straight to the micro-kernels;
+//! - `small`: small products, straight to the micro-kernels; `unblocked`: the choice among their
+//!   loops;
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
 //! - `thread_pool`: `parallel_phases`; `job`: phases of chunks; `workers`: their threads;
@@ -25,7 +26,9 @@
 //! bf16 instructions add the second of a pair first. Each step starts from 0 (for bytes with VNNI,
 //! from a compensation for their packing), and its sum is added to the sum of the steps before. Up
 //! to four rows of f32 and f64, by a B of long rows, add each product to the sum of those before.
-//! alpha and beta scale the whole.
+//! Up to four rows of A, and columns of B, that are contiguous along k are multiplied as dot
+//! products, with a sum in each lane of a vector. Batch-invariant products have neither. alpha and
+//! beta scale the whole.
 //!
 //! AMX and the bf16 instructions of AVX-512 read subnormal bf16 numbers as zeros. Their subnormal
 //! sums are zeros, and AMX also writes zeros for subnormal bf16 results. Numbers from 2⁻¹²⁶ on are
@@ -69,6 +72,7 @@ mod sync;
 mod thread_pool;
 #[cfg(target_arch = "x86_64")]
 mod transpose;
+mod unblocked;
 mod unpacked;
 #[cfg(target_arch = "x86_64")]
 mod vectors;

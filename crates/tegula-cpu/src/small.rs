@@ -1,16 +1,12 @@
 //! Small products, straight to the micro-kernels: no plan, no workspace, no thread.
 
-use std::mem::MaybeUninit;
-
 use tegula_core::element::{Element, Scalar, with_operand_type};
-use tegula_core::matrix::{Layout, Memory, MemoryMut, Shape, View, ViewMut};
+use tegula_core::matrix::{Memory, MemoryMut, View, ViewMut};
 
-use super::blocking::{SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
+use super::blocking::SMALL_EXTENT;
 use super::compiled::Compiled;
 use super::host_gemm::is_transposed;
 use super::isa::Isa;
-use super::micro_kernel::{CpuElement, MicroKernel};
-use super::pack_source::PackSource;
 use super::same_elements;
 use super::unpacked::{BReads, UnpackedProduct};
 
@@ -18,8 +14,8 @@ use super::unpacked::{BReads, UnpackedProduct};
 ///
 /// Returns false, and does nothing, where [`gemm_with_options`](crate::gemm_with_options) is
 /// needed, which computes the same bits. The CPU must have the instruction set. Small are single
-/// matrices on the host, with m, n and k of at most 64, contiguous rows of C, and contiguous rows or
-/// columns of B; or a transposed product of such.
+/// matrices on the host, with m, n and k of at most 64, contiguous rows of C, and contiguous rows
+/// or columns of B; or a transposed product of such.
 #[inline]
 pub fn gemm_small<T: Element>(
     isa: Isa,
@@ -72,48 +68,5 @@ fn small_as<T: Element, U: Compiled>(
     let product = UnpackedProduct { sizes, alpha, a, a_strides, b, b_strides, beta, c, c_row_stride, b_reads };
     // SAFETY: A and B are borrowed to read. C is borrowed to write, and its elements are distinct.
     // Their shapes match.
-    unsafe { U::multiply_small(isa, &product) }
+    unsafe { U::multiply_small()(isa, &product) }
 }
-
-/// Multiplies a small product; false, and nothing is done, where it needs a plan.
-///
-/// # Safety
-/// m, n and k are at most [`SMALL_EXTENT`]. The columns of B may have any stride. Otherwise as for
-/// [`UnpackedProduct::run`].
-#[inline]
-pub unsafe fn multiply_small<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) -> bool {
-    let UnpackedProduct { sizes: sizes @ [_, n, k], a_strides, b, b_strides, .. } = *product;
-    let run = |product: UnpackedProduct<T>| {
-        // SAFETY: the caller's promise.
-        unsafe { product.run(kernel) };
-        true
-    };
-    if <T::Out as Scalar>::TYPE != T::Acc::TYPE {
-        return false;
-    }
-    if reads_whole_columns(kernel, sizes, a_strides, b_strides) {
-        return run(UnpackedProduct { b_reads: BReads::WholeColumns, ..*product });
-    }
-    if !is_small_unpacked(kernel, sizes) {
-        return false;
-    }
-    if b_strides[0] == 1 {
-        return run(*product);
-    }
-    if b_strides[1] != 1 || kernel.k_pack != 1 {
-        return false;
-    }
-    // Transposed on the stack.
-    let mut rows = Aligned([const { MaybeUninit::<T::Acc>::uninit() }; SMALL_EXTENT * SMALL_EXTENT]);
-    let (stride, rows) = (n.next_multiple_of(kernel.vector_len), rows.0.as_mut_ptr().cast::<T::Acc>());
-    let layout = Layout { shape: Shape::new(n, k), strides: [0, b_strides[0], 1], offset: 0 };
-    // SAFETY: the caller's promise for B. The rows are at most as long as the array is wide, since
-    // vectors divide it.
-    unsafe { kernel.pack_b(PackSource::rows(b, layout), 0..n, 0..k, stride, rows) };
-    // Values of one step are elements.
-    run(UnpackedProduct { b: rows.cast(), b_strides: [1, stride as isize], ..*product })
-}
-
-/// Rows that begin at cache lines.
-#[repr(align(64))]
-struct Aligned<T>(T);

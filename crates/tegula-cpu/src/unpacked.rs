@@ -94,7 +94,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
         if let Some(whole) = kernel.whole_columns.filter(|_| self.b_reads == BReads::WholeColumns) {
             operands.b_ahead = whole_columns_ahead(m);
             operands.b_col_stride = b_col_stride.wrapping_mul(size_of::<T>() as isize);
-            // SAFETY: the caller's promise; the rows are few, and contiguous along k as columns are.
+            // SAFETY: the caller's promise; the rows are few, and contiguous along k.
             return unsafe { (whole.select)([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
         }
         let prefetched = self.b_reads == BReads::Prefetched;

@@ -199,3 +199,10 @@ pub fn step_bf16(a: __m512, b: __m512, sum: __m512) -> __m512 {
 pub fn widened(from: __m256i) -> __m512 {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(from)))
 }
+
+/// `sum + a·b` of 32-bit integers, wrapping.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn wide_step_i32(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
+    _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b))
+}

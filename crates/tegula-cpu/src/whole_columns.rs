@@ -140,7 +140,7 @@ whole_columns! {
 whole_columns! {
     i32_512: "avx512f", i32, lanes 16, i32 as __m512i,
     |from: *const i32| _mm512_loadu_epi32(from), |from, lanes| _mm512_maskz_loadu_epi32(first16(lanes), from),
-    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b)), _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_si512(), wide_step_i32, _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1
 }
 // Two bf16 per lane.
 whole_columns! {

@@ -195,13 +195,6 @@ fn step_i8(a: __m256i, b: __m256i, sum: __m256i) -> __m256i {
     _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 }
 
-/// As [`step_i32`].
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn wide_step_i32(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
-    _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b))
-}
-
 /// As [`step_i8`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
@@ -324,7 +317,7 @@ micro_kernels! {
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k None, first_rows None, whole_rows None, whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::i32_512 })
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::i32_512 }), first_rows None, whole_rows None, whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::i32_512 })
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.

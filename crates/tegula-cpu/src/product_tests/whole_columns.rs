@@ -3,8 +3,8 @@
 use super::*;
 use crate::micro_kernel::{Accumulate, CpuElement, MicroOperands};
 
-/// Elements of C are exact, for values of which every sum is exact in any order; nothing beside them
-/// is written, and nothing beside the operands, which NaNs surround, is used.
+/// Elements of C are exact, for values of which every sum is exact in any order. Nothing beside
+/// them is written, and nothing beside the operands, which NaNs surround, is used.
 #[test]
 #[cfg_attr(miri, ignore = "has no vector instructions")]
 fn dot_products_of_whole_columns_are_exact() {
