@@ -31,8 +31,8 @@ A product with a seventh extent is a batch. f32 and f64 with up to 16 rows and t
 H200, all candidates of the family `vector`. Its constants were fitted to the times, then to the losses,
 as here for `hopper`, with 8 times the weight on 21 products of the test in `skinny.rs`. Times of small
 blocks that spilled registers, before these had a bound of their own, are left out. `warp` was fitted
-to 43 batches in nn and 11 in nt of bf16 on an H200 alone, with all its candidates of two and four
-warps a block, and less weight on priors.
+to 54 batches of bf16 and 28 of f64 on an H200 alone, with all its candidates of two and four warps a
+block, and less weight on priors.
 """
 import gzip
 import json

@@ -38,6 +38,8 @@ const LANE_DEPTH: u32 = 4;
 const GROUP: u32 = 8;
 /// Interleaved groups: the adjacent rows (columns) of a lane.
 const INTERLEAVED: u32 = 4;
+/// Bytes of the widest access.
+const VECTOR_BYTES: usize = 16;
 /// Elements between the lines of a staged operand beyond their width. Lanes that load lines four
 /// apart, 8 bytes each, are in different banks.
 const LINE_PADDING: u32 = 4;
@@ -53,7 +55,7 @@ const MAX_ACCUMULATORS: u32 = 64;
 /// A kernel whose warps compute tiles from registers, and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WarpTile {
-    /// Element type of A and B: f16 or bf16.
+    /// Element type of A and B: f16, bf16 or f64.
     pub ty: Type,
     /// Rows and columns of a block's tile of each product.
     pub block: [u32; 2],
@@ -155,12 +157,14 @@ impl WarpTile {
     /// Registers of a thread: accumulators, loads in flight, addresses, an epilogue and the rest.
     pub(crate) fn registers(&self) -> u32 {
         let groups = self.groups();
-        let accumulators = 2 * groups[0] * groups[1];
+        let size = self.ty.size() as u32;
+        let accumulators = 2 * groups[0] * groups[1] * size.div_ceil(4);
         let of_operand = |operand: usize| {
-            let (slab, vectors) = (2 * groups[operand], self.vector_groups(operand));
+            let (slab, vectors) = (LANE_DEPTH * groups[operand] * size / 4, self.vector_groups(operand));
+            // Single elements take a register each, or two.
+            let elements = self.load_depth * LANE_DEPTH * groups[operand] * size.div_ceil(4);
             match self.is_staged(operand) {
-                // Single elements take a register each.
-                true => (2 * self.load_depth + 1) * slab + 12,
+                true => elements + slab + 12,
                 false => self.load_depth * slab + 2 * groups[operand] / vectors,
             }
         };
@@ -194,7 +198,8 @@ impl WarpTile {
             false => 0,
         });
         let [rows, cols] = self.warp;
-        let sums = if self.widths[2] == 1 { rows * (cols + SUMS_PADDING) * size_of::<f32>() as u32 } else { 0 };
+        let sum_bytes = self.ty.accumulator().size() as u32;
+        let sums = if self.widths[2] == 1 { rows * (cols + SUMS_PADDING) * sum_bytes } else { 0 };
         self.block_warps() * (staged[0] + staged[1] + sums)
     }
 
@@ -236,16 +241,51 @@ impl WarpTile {
         match self.ty {
             Type::F16 => Ok(build::<f16>(self, Mma::F16)),
             Type::BF16 => Ok(build::<bf16>(self, Mma::BF16)),
-            ty => Err(Error::KernelOption(format!("warp kernels support f16 and bf16, not {ty}"))),
+            Type::F64 => Ok(build::<f64>(self, Mma::F64K16)),
+            ty => Err(Error::KernelOption(format!("warp kernels support f16, bf16 and f64, not {ty}"))),
         }
     }
 }
 
-fn build<T: Element>(variant: &WarpTile, mma: Mma) -> Kernel {
+/// An element type of `mma.sync`, and how a lane holds four elements along k.
+trait FragmentElement: Element {
+    /// The type of a register of A or B.
+    type Register: Scalar;
+    /// Registers of the four elements.
+    const REGISTERS: u32;
+
+    /// Packs the four elements.
+    fn registers<'k>(elements: [Val<'k, Self>; LANE_DEPTH as usize]) -> Vec<Val<'k, Self::Register>>;
+}
+
+/// Registers hold pairs.
+macro_rules! pairs {
+    ($($T:ty)*) => { $(impl FragmentElement for $T {
+        type Register = u32;
+        const REGISTERS: u32 = LANE_DEPTH / 2;
+
+        fn registers<'k>([a, b, c, d]: [Val<'k, Self>; LANE_DEPTH as usize]) -> Vec<Val<'k, u32>> {
+            vec![a.pack(b), c.pack(d)]
+        }
+    })* };
+}
+
+pairs!(f16 bf16);
+
+impl FragmentElement for f64 {
+    type Register = f64;
+    const REGISTERS: u32 = LANE_DEPTH;
+
+    fn registers<'k>(elements: [Val<'k, Self>; LANE_DEPTH as usize]) -> Vec<Val<'k, f64>> {
+        elements.to_vec()
+    }
+}
+
+fn build<T: FragmentElement>(variant: &WarpTile, mma: Mma) -> Kernel {
     kernel(&variant.to_string(), Block::d1(variant.threads()), |k| body::<T>(k, variant, mma))
 }
 
-fn body<T: Element>(k: &Builder, variant: &WarpTile, mma: Mma) {
+fn body<T: FragmentElement>(k: &Builder, variant: &WarpTile, mma: Mma) {
     let WarpTile { block: [bm, bn], warp: [wm, wn], products, orders, widths, .. } = *variant;
     let product = Product::<T>::with_parameters(
         k,
@@ -331,7 +371,7 @@ impl<'k, T: Element> Staging<'k, T> {
 }
 
 /// An operand of a warp's tile: its source, and its slabs in registers.
-struct Operand<'k, T: Element> {
+struct Operand<'k, T: FragmentElement> {
     k: &'k Builder,
     variant: WarpTile,
     /// 0 for A, 1 for B.
@@ -342,14 +382,13 @@ struct Operand<'k, T: Element> {
     extent: Val<'k, u32>,
     /// The shared memory of an operand that cannot be loaded by vectors.
     staging: Option<Staging<'k, T>>,
-    /// For each slab and group two registers, of two elements along k each. A staged operand has
-    /// one slab.
-    slabs: Array<'k, u32>,
+    /// The registers of each slab and group. A staged operand has one slab.
+    slabs: Array<'k, T::Register>,
     /// The lane's next elements along k, for each vector of a slab: none of a staged operand.
     cursors: Vec<Cursor<'k, T>>,
 }
 
-impl<'k, T: Element> Operand<'k, T> {
+impl<'k, T: FragmentElement> Operand<'k, T> {
     fn new(
         k: &'k Builder,
         variant: &WarpTile,
@@ -360,7 +399,7 @@ impl<'k, T: Element> Operand<'k, T> {
     ) -> Self {
         let (variant, cursors) = (*variant, Vec::new());
         let (groups, slabs) = (variant.groups()[index], if staging.is_some() { 1 } else { variant.load_depth });
-        let slabs = k.array(slabs * 2 * groups);
+        let slabs = k.array(slabs * T::REGISTERS * groups);
         let operand = Operand { k, variant, index, global, first, extent, staging, slabs, cursors };
         if staging.is_some() {
             return operand;
@@ -395,9 +434,10 @@ impl<'k, T: Element> Operand<'k, T> {
     }
 
     /// The registers of a slab.
-    fn slab(&self, slab: u32) -> Array<'k, u32> {
+    fn slab(&self, slab: u32) -> Array<'k, T::Register> {
         let slab = if self.staging.is_some() { 0 } else { slab };
-        self.slabs.slice(slab * 2 * self.groups(), 2 * self.groups())
+        let registers = T::REGISTERS * self.groups();
+        self.slabs.slice(slab * registers, registers)
     }
 
     /// Coordinates in the matrix of a row (column) and a k.
@@ -472,7 +512,8 @@ impl<'k, T: Element> Operand<'k, T> {
         let Some(staging) = self.staging else { return };
         let (k, origin) = (self.k, staging.origin(self.k));
         let p = k.lane() % 4 * LANE_DEPTH + slab * SLAB;
-        let widths = [LANE_DEPTH, self.groups().min(INTERLEAVED)];
+        let widest = (VECTOR_BYTES / size_of::<T>()) as u32;
+        let widths = [LANE_DEPTH, self.groups().min(INTERLEAVED)].map(|width| width.min(widest));
         self.load(0, widths, |group, i| {
             let (line, p) = (interleaved_line(k.lane() / 4, group, self.groups()), p + i);
             let (line, element) = if self.along_k() { (line, p) } else { (p, line) };
@@ -486,9 +527,8 @@ impl<'k, T: Element> Operand<'k, T> {
     fn load(&self, slab: u32, widths: [u32; 2], vector: impl Fn(u32, u32) -> Vec<Val<'k, T>>) {
         let to = self.slab(slab);
         let set = |group: u32, values: [Val<'k, T>; LANE_DEPTH as usize]| {
-            let [first, second, third, fourth] = values;
-            to.at(2 * group).set(first.pack(second));
-            to.at(2 * group + 1).set(third.pack(fourth));
+            let registers = T::registers(values).into_iter();
+            (0..).zip(registers).for_each(|(i, register)| to.at(T::REGISTERS * group + i).set(register));
         };
         let [of_k, of_groups] = widths.map(|width| width as usize);
         if self.along_k() {
@@ -527,7 +567,7 @@ fn interleaved_line<'k>(index: Val<'k, u32>, group: u32, groups: u32) -> Val<'k,
 }
 
 /// The main loop. Returns the accumulators of the lane: those of 16 rows by 8 columns, row by row.
-fn multiply<'k, T: Element>(
+fn multiply<'k, T: FragmentElement>(
     mma: Mma,
     depth: Val<'k, u32>,
     a: &Operand<'k, T>,
@@ -556,13 +596,13 @@ fn multiply<'k, T: Element>(
         for slab in 0..load_depth {
             operands.iter().for_each(|operand| operand.fetch_staged(slab));
             let (of_a, of_b) = (a.slab(slab), b.slab(slab));
-            let register = |of: Array<'k, u32>, group: u32, half: u32| of.at(2 * group + half).get();
+            let register = |of: Array<'k, T::Register>, group: u32, i: u32| of.at(T::REGISTERS * group + i).get();
             for i in 0..groups_a / 2 {
-                let [upper, lower] = [2 * i, 2 * i + 1];
-                let rows =
-                    [(upper, 0), (lower, 0), (upper, 1), (lower, 1)].map(|(group, half)| register(of_a, group, half));
+                // The upper and the lower rows alternate.
+                let rows: Vec<_> =
+                    (0..T::REGISTERS).flat_map(|k| [2 * i, 2 * i + 1].map(|group| register(of_a, group, k))).collect();
                 for j in 0..groups_b {
-                    let cols = [register(of_b, j, 0), register(of_b, j, 1)];
+                    let cols: Vec<_> = (0..T::REGISTERS).map(|k| register(of_b, j, k)).collect();
                     k.mma(mma, &rows, &cols, accumulators.slice((i * groups_b + j) * 4, 4));
                 }
             }

@@ -58,7 +58,7 @@ impl KernelFamily for WarpTile {
     const NAMES: &'static [KernelName] = &[KernelName {
         name: "warp",
         ty: Type::F16,
-        description: "f16, bf16, batches of small products: each warp loads a tile's operands to registers",
+        description: "f16, bf16, f64, batches of small products: each warp loads a tile's operands to registers",
         syntax: NameSyntax::Parameters,
     }];
     const SOURCES: &'static [(&'static str, &'static str)] = sources! { "warp_tile.rs" };
@@ -89,7 +89,7 @@ impl KernelFamily for WarpTile {
     fn assembled() -> Vec<Self> {
         let mut all = Vec::new();
         // bf16 differs from f16 only in the name of the instruction.
-        for problem in small_problems(Type::F16) {
+        for problem in [Type::F16, Type::F64].into_iter().flat_map(small_problems) {
             let known = warp_tiles::candidates(&problem, &GpuDescription::H200).into_iter();
             add_new(&mut all, known.map(|(recipe, _)| recipe.kernel));
         }

@@ -20,6 +20,7 @@
 //! The interpreter's tests compare the bits of recipes of equal order (`it/batch_invariant`).
 
 use smallvec::SmallVec;
+use tegula_core::element::Type;
 use tegula_ir::Mma;
 
 use super::legalize::Recipe;
@@ -108,6 +109,8 @@ impl Recipe {
                 let addition = Addition::FusedMultiplyAdd { padded: false };
                 Some(Order { addition, range_ends: steps.range_ends(splits), lanes: Some(lanes) })
             }
+            // The order of f64 is that of no other kernel.
+            GemmKernel::WarpTile(kernel) if kernel.ty == Type::F64 => None,
             GemmKernel::WarpTile(_) => {
                 let addition = Addition::Blocks(crate::warp_tile::SLAB);
                 Some(Order { addition, range_ends: SmallVec::new(), lanes: None })

@@ -116,6 +116,7 @@ fn warp_kernels_apply_the_epilogue() {
     for seed in 0..seeds(24, 100) {
         one::<f16>(seed);
         one::<bf16>(1000 + seed);
+        one::<f64>(2000 + seed);
     }
 }
 
