@@ -32,7 +32,7 @@ H200, all candidates of the family `vector`. Its constants were fitted to the ti
 as here for `hopper`, with 8 times the weight on 21 products of the test in `skinny.rs`. Times of small
 blocks that spilled registers, before these had a bound of their own, are left out. `warp` was fitted
 to 54 batches of bf16 and 28 of f64 on an H200 alone, with all its candidates of two and four warps a
-block, and less weight on priors.
+block: first to the times, then to the losses, with `memory` held.
 """
 import gzip
 import json
