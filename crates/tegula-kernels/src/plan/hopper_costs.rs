@@ -92,7 +92,7 @@ fitted! {
         k_contiguous_b: f64 = 0.97,
         /// Bytes per microsecond of packing, read and written: of row-major and of column-major
         /// operands.
-        pack: [f64; 2] = [4.02e6, 3.17e6],
+        pack: [f64; 2] = [4.4e6, 3.5e6],
         /// Microseconds of the packing launch.
         pack_launch: f64 = 1.32,
         /// Microseconds of the launch of the split-K reduction.

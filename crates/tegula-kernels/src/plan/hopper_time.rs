@@ -211,7 +211,8 @@ pub(super) fn time_within(
     let bytes_per_step = bytes / (work_tiles * f64::from(cluster_k) * k_steps) + later_waves * traffic.overlap;
     // A stage is copied again once it is multiplied, and arrives after the latency of a load.
     let latency = costs.load_latency / f64::from(kernel.pipeline.stages);
-    // The times of a wave of this number of tiles, and of the prologue.
+    // The times of a wave of this number of tiles, of such a wave after another, and of the
+    // prologue.
     let wave = |tiles: f64| {
         let blocks = tiles * f64::from(cluster_k);
         let busy = blocks / f64::from(multiprocessors);
@@ -223,10 +224,6 @@ pub(super) fn time_within(
         let memory = bytes_per_step / (gpu.memory(costs.memory) / blocks).min(costs.tpc_memory / blocks_of_tpc);
         let steps = k_steps * step_maximum([wgmma, tma, memory, latency]);
         let tile = match kernel.pipeline.ping_pong {
-            // The copies of a tile of one k-step overlap with the epilogue of the tile before it.
-            false if waves > 0.0 && k_steps < 2.0 => {
-                step_maximum([k_steps * wgmma + tile_time, k_steps * tma, k_steps * memory, k_steps * latency])
-            }
             false => steps + tile_time,
             // A consumer multiplies while the others store, unless storing takes longer.
             true => {
@@ -234,10 +231,16 @@ pub(super) fn time_within(
                 bounds[0].max(bounds[1])
             }
         };
-        (tile, costs.prologue * wgmma_time.min(tma))
+        // The copies of a tile of one k-step overlap with the epilogue of the tile before it.
+        let next_tile = if k_steps < 2.0 && !kernel.pipeline.ping_pong {
+            step_maximum([wgmma + tile_time, tma, memory, latency])
+        } else {
+            tile
+        };
+        (tile, next_tile, costs.prologue * wgmma_time.min(tma))
     };
     let partial = work_tiles - waves * concurrent_tiles;
-    let of_wave = |tiles: f64, exists: bool| if exists { wave(tiles) } else { (0.0, 0.0) };
+    let of_wave = |tiles: f64, exists: bool| if exists { wave(tiles) } else { (0.0, 0.0, 0.0) };
     let (full, last) = (of_wave(concurrent_tiles, waves > 0.0 || is_stream_k), of_wave(partial, partial > 0.0));
     let compute = if is_stream_k {
         let contributors = (concurrent_tiles / work_tiles - 1.0).max(0.0);
@@ -247,9 +250,12 @@ pub(super) fn time_within(
             + area * (costs.fix_up_area + costs.fix_up_contributor * contributors)
     } else {
         let last_store = if kernel.pipeline.ping_pong { tile_time } else { 0.0 };
-        waves * full.0 + last.0 + last_store
+        // Of several consumers, one stores while another multiplies, from the first tile on.
+        let first = if kernel.pipeline.consumers == 1 { full.0 } else { full.1 };
+        let tiles = if waves > 0.0 { first + (waves - 1.0) * full.1 + last.1 } else { last.0 };
+        tiles + last_store
     };
-    let prologue = if waves > 0.0 { full.1 } else { last.1 };
+    let prologue = if waves > 0.0 { full.2 } else { last.2 };
     let read = |cols: f64| 1.0 / 64.0 + 1.0 / cols;
     let power = gpu.power_limited_flops() / (1.0 + costs.shared_read * (read(f64::from(cols)) / read(256.0) - 1.0));
     // The energy of traffic, in the floating-point operations that take as much.
