@@ -206,16 +206,16 @@ fn first_rows<T: CpuElement>(kernel: &MicroKernel<T>, problem: &BlockingProblem<
     kernel.first_rows.filter(|first| b[0] == 1 && !prepacked && is_large(first.min_rows))
 }
 
-/// Whether very few rows of A, and columns of B, are contiguous along k, so that the micro-kernels
-/// read them whole.
+/// Whether few rows of A, and columns of B, are contiguous along k, so that the micro-kernels read
+/// them whole.
 #[inline]
 pub fn reads_whole_columns<T: CpuElement>(
     kernel: &MicroKernel<T>,
-    [m, n, k]: [usize; 3],
+    sizes @ [_, n, k]: [usize; 3],
     a_strides: [isize; 2],
     b_strides: [isize; 2],
 ) -> bool {
-    kernel.whole_columns.is_some_and(|whole| m <= whole.max_rows)
+    kernel.whole_columns.is_some_and(|whole| whole.suit::<T>(sizes))
         && k >= MIN_COLUMN
         && a_strides[1] == 1
         && b_strides[1] == 1
@@ -405,6 +405,10 @@ impl BlockingPlan {
         let of_grid = grid_problem(kernel, problem, block, [kc, slices], b_packed);
         let mut grid = match () {
             _ if along_k => grid_along_k(kernel, block, parts_of_slice),
+            // All rows of a macro tile, so that the height of micro-tiles depends on m alone.
+            _ if b_reads == BReads::WholeColumns => {
+                unpacked_grid(kernel, [block[0].min(kernel.tile[0]), block[1]], parts_of_slice, skinny)
+            }
             _ if unpacked && !cached => unpacked_grid(kernel, block, parts_of_slice, skinny),
             _ if first_rows.is_some() && skinny => {
                 grid_of_columns(kernel, block, parts_of_slice, true, C_L2 * Caches::detect().l2)

@@ -15,6 +15,12 @@ pub const VECTORS: usize = 8;
 pub const PACKING_VECTORS: usize = 4;
 /// Most rows of [`MicroKernel::whole_rows`].
 pub const WHOLE_ROWS: usize = 4;
+/// Columns of B that [`MicroKernel::whole_columns`] reads side by side. Six and eight leave too few
+/// registers.
+pub const WHOLE_COLUMNS: usize = 4;
+/// Least steps of k of the same, for several micro-tiles of rows: adding the lanes of an
+/// accumulator takes as long as tens of steps, and other micro-kernels need not.
+const MIN_DOT_STEPS: usize = 128;
 /// Steps of k in which a micro-kernel prefetches [`PrefetchedRows::count`] rows.
 pub const STEPS_PER_PREFETCH: usize = 16;
 /// Most rows of a micro-tile whose accumulators start from a compensation.
@@ -292,10 +298,29 @@ pub struct AlongK<S> {
 /// Micro-kernels for rows of A and columns of B that are unpacked, and contiguous along k.
 #[derive(Clone, Copy)]
 pub struct WholeColumns<S> {
-    /// Most rows of A.
+    /// Most rows of A that a micro-kernel multiplies at once.
+    pub tile_rows: usize,
+    /// Rows of a product up to which they are faster than those of [`AlongK`], and up to which they
+    /// are while B is in the L2 cache: only the first of several micro-tiles reads memory.
     pub max_rows: usize,
+    pub cached_rows: usize,
     /// Selects the micro-kernel, for any number of columns.
     pub select: SelectFn<S>,
+}
+
+impl<S> WholeColumns<S> {
+    /// Micro-kernels for products of a single micro-tile of rows.
+    pub const fn single(tile_rows: usize, select: SelectFn<S>) -> Self {
+        WholeColumns { tile_rows, max_rows: tile_rows, cached_rows: tile_rows, select }
+    }
+
+    /// Whether they are the fastest for a product of these sizes.
+    #[inline]
+    pub fn suit<T>(&self, [m, n, k]: [usize; 3]) -> bool {
+        let is_cached = || n.saturating_mul(k).saturating_mul(size_of::<T>()) <= Caches::detect().l2;
+        let is_long = k >= MIN_DOT_STEPS;
+        m <= self.tile_rows || is_long && (m <= self.max_rows || m <= self.cached_rows && is_cached())
+    }
 }
 
 impl<S> AlongK<S> {

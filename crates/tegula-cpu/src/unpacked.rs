@@ -6,8 +6,8 @@ use super::caches::LINE;
 use super::epilogue::MatrixEpilogue;
 use super::matrix_ptr::MatrixPtr;
 use super::micro_kernel::{
-    CpuElement, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, VECTORS, whole_columns_ahead,
-    whole_rows_ahead,
+    CpuElement, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, VECTORS, WHOLE_COLUMNS, WholeColumns,
+    whole_columns_ahead, whole_rows_ahead,
 };
 
 /// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
@@ -92,10 +92,9 @@ impl<T: CpuElement> UnpackedProduct<T> {
         let [b_col_stride, b_k_stride] = b_strides;
         let mut operands = MicroOperands::new(a, [a_row_stride, a_k_stride], self.b.cast(), b_k_stride);
         if let Some(whole) = kernel.whole_columns.filter(|_| self.b_reads == BReads::WholeColumns) {
-            operands.b_ahead = whole_columns_ahead(m);
             operands.b_col_stride = b_col_stride.wrapping_mul(size_of::<T>() as isize);
-            // SAFETY: the caller's promise; the rows are few, and contiguous along k.
-            return unsafe { (whole.select)([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
+            // SAFETY: the caller's promise; rows and columns are contiguous along k.
+            return unsafe { self.run_whole_columns(&whole, operands) };
         }
         let prefetched = self.b_reads == BReads::Prefetched;
         if let Some(select) = kernel.whole_rows.filter(|_| self.b_reads == BReads::WholeRows && alpha == T::Acc::ONE) {
@@ -135,6 +134,36 @@ impl<T: CpuElement> UnpackedProduct<T> {
                 (row, pass) = (row + rows, pass + 1);
             }
             (operands.b_ahead, operands.prefetch) = (0, PrefetchedRows::NONE);
+            col += cols;
+        }
+    }
+
+    /// Multiplies by whole columns, some of which all rows pass while they are in the L1 cache.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run). The operands are those of the product, contiguous along k.
+    unsafe fn run_whole_columns(&self, whole: &WholeColumns<T::Acc>, mut operands: MicroOperands<T::Acc>) {
+        let UnpackedProduct { sizes: [m, n, k], alpha, beta, c_row_stride, .. } = *self;
+        operands.b_ahead = whole_columns_ahead(m);
+        if m <= whole.tile_rows {
+            // SAFETY: the caller's promise; C is one micro-tile.
+            return unsafe { (whole.select)([m, n])(self.sizes, alpha, &operands, beta, self.c, c_row_stride) };
+        }
+        let mut col = 0;
+        while col < n {
+            let cols = WHOLE_COLUMNS.min(n - col);
+            let (mut heights, mut row) = (EvenChunks::new(m, whole.tile_rows, 1), 0);
+            operands.b = self.b.cast::<T::Acc>().wrapping_byte_offset(operands.b_col_stride.wrapping_mul(col as isize));
+            operands.b_ahead = whole_columns_ahead(m);
+            while row < m {
+                let rows = heights.next(m - row);
+                let below = operands.a_row_stride.wrapping_mul(row as isize);
+                operands.a = self.a.cast::<T::Acc>().wrapping_byte_offset(below);
+                let c = self.c.wrapping_offset((row as isize).wrapping_mul(c_row_stride)).wrapping_add(col);
+                // SAFETY: the caller's promise; the micro-tile is in C.
+                unsafe { (whole.select)([rows, cols])([rows, cols, k], alpha, &operands, beta, c, c_row_stride) };
+                (operands.b_ahead, row) = (0, row + rows);
+            }
             col += cols;
         }
     }

@@ -10,11 +10,9 @@ use std::array::from_fn;
 
 use half::{bf16, f16};
 
-use super::micro_kernel::{Accumulate, MicroKernelFn, MicroOperands};
+use super::micro_kernel::{Accumulate, MicroKernelFn, MicroOperands, WHOLE_COLUMNS};
 use super::vectors::*;
 
-/// Columns of B that are read side by side. Six and eight leave too few registers.
-const STREAMS: usize = 4;
 /// Vectors of a column in an iteration.
 const TURN: usize = 4;
 
@@ -111,8 +109,8 @@ macro_rules! whole_columns {
                         col += $count;
                     };
                 }
-                while cols - col >= STREAMS {
-                    columns!(STREAMS);
+                while cols - col >= WHOLE_COLUMNS {
+                    columns!(WHOLE_COLUMNS);
                 }
                 while col < cols {
                     columns!(1);

@@ -309,15 +309,15 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::f32_512 })
+    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f32_512 })
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::f64_512 })
+    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f64_512 })
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::i32_512 }), first_rows None, whole_rows None, whole_columns Some(WholeColumns { max_rows: 4, select: whole_columns::i32_512 })
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::i32_512 }), first_rows None, whole_rows None, whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::i32_512 })
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
@@ -325,11 +325,11 @@ micro_kernels! {
 }
 micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None, whole_rows Some(whole_rows::f32_256), whole_columns Some(WholeColumns { max_rows: 2, select: whole_columns::f32_256 })
+    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None, whole_rows Some(whole_rows::f32_256), whole_columns Some(WholeColumns::single(2, whole_columns::f32_256))
 }
 micro_kernels! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None, whole_rows Some(whole_rows::f64_256), whole_columns Some(WholeColumns { max_rows: 2, select: whole_columns::f64_256 })
+    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None, whole_rows Some(whole_rows::f64_256), whole_columns Some(WholeColumns::single(2, whole_columns::f64_256))
 }
 micro_kernels! {
     /// i32 with AVX2.
@@ -345,7 +345,12 @@ pub const fn avx512_bf16() -> MicroKernel<bf16> {
     MicroKernel {
         select_unpacked: Some(unpacked_bf16),
         along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::bf16_512 }),
-        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::bf16_512 }),
+        whole_columns: Some(WholeColumns {
+            tile_rows: 4,
+            max_rows: 20,
+            cached_rows: 20,
+            select: whole_columns::bf16_512,
+        }),
         max_rows: [12, 12, 6, 6, 4, 4, 3, 3],
         kc: 512,
         ..avx512_f32()
@@ -471,7 +476,12 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
         select_packed: packed_512_bf16,
         select_unpacked: Some(grouped::bf16_pairs),
         along_k: Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 12, select: along_k::bf16_pairs }),
-        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::bf16_pairs }),
+        whole_columns: Some(WholeColumns {
+            tile_rows: 4,
+            max_rows: 20,
+            cached_rows: 20,
+            select: whole_columns::bf16_pairs,
+        }),
         ..avx512_f32()
     }
 }
@@ -481,7 +491,12 @@ pub const fn avx512_f16() -> MicroKernel<f16> {
     MicroKernel {
         select_unpacked: Some(unpacked_f16),
         along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f16_512 }),
-        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::f16_512 }),
+        whole_columns: Some(WholeColumns {
+            tile_rows: 4,
+            max_rows: 20,
+            cached_rows: 20,
+            select: whole_columns::f16_512,
+        }),
         kc: 512,
         ..avx512_f32()
     }
@@ -491,7 +506,7 @@ pub const fn avx512_f16() -> MicroKernel<f16> {
 pub const fn avx512_bytes() -> MicroKernel<i8> {
     MicroKernel {
         select_unpacked: Some(unpacked_i8),
-        whole_columns: Some(WholeColumns { max_rows: 4, select: whole_columns::bytes_512 }),
+        whole_columns: Some(WholeColumns::single(4, whole_columns::bytes_512)),
         ..avx512_i8()
     }
 }

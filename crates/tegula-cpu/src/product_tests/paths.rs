@@ -13,8 +13,9 @@ type Case = (usize, [usize; 3], [bool; 3]);
 /// In order: many full micro-tiles, B transposed, few rows, one row, one column, slices of a long
 /// k. Then a short k, distant columns of A, transposed C, several blocks, several rounds of
 /// packing, many small products, slices of rows that are not quite few, three rows, and dot
-/// products, whole and sliced. Accumulators of 16-bit types are in strips, or in a workspace.
-const CASES: [Case; 16] = [
+/// products, whole, sliced, and of several micro-tiles of rows. Accumulators of 16-bit types are in
+/// strips, or in a workspace.
+const CASES: [Case; 17] = [
     (1, [331, 331, 331], [false, false, false]),
     (1, [331, 329, 200], [false, true, false]),
     (1, [7, 1031, 700], [false, false, false]),
@@ -31,6 +32,7 @@ const CASES: [Case; 16] = [
     (1, [3, 1031, 700], [false, false, false]),
     (1, [2, 1031, 2100], [false, true, false]),
     (1, [2, 120, 9001], [false, true, false]),
+    (1, [13, 70, 1300], [false, true, false]),
 ];
 
 /// Layouts of A, B and C, and their lengths in elements.

@@ -15,7 +15,8 @@ fn dot_products_of_whole_columns_are_exact() {
             for (turn, k) in
                 [1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200].into_iter().enumerate()
             {
-                for (rows, cols) in (1..=whole.max_rows).flat_map(|rows| [1, 3, 4, 5, 8, 11].map(|cols| (rows, cols))) {
+                for (rows, cols) in (1..=whole.tile_rows).flat_map(|rows| [1, 3, 4, 5, 8, 11].map(|cols| (rows, cols)))
+                {
                     *tested += 1;
                     // Distances that are multiples of a cache line, and others.
                     let [a_row, b_col] = if turn % 2 == 0 { [256; 2] } else { [k + 3, k + turn % 5] };
@@ -67,7 +68,7 @@ fn columns_have_the_same_bits_beside_others() {
         let random = &mut Random(53);
         for (isa, k) in instruction_sets().into_iter().flat_map(|isa| [9, 60, 64, 65, 300].map(|k| (isa, k))) {
             let (kernel, n) = (T::micro_kernel(isa), 23);
-            let rows = kernel.whole_columns.map_or(0, |whole| whole.max_rows);
+            let rows = kernel.whole_columns.map_or(0, |whole| whole.cached_rows);
             let (a, b): (Vec<T>, Vec<T>) = (random.vec(rows * k), random.vec(n * k));
             for rows in 1..=rows {
                 let product = |cols: std::ops::Range<usize>, short: bool| {
