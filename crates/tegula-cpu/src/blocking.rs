@@ -38,8 +38,6 @@ const MIN_SLICE_STEPS: usize = 2048;
 const MAX_SLICES: usize = 16;
 /// Most elements of C for which a long k is split into slices.
 const SLICED_ELEMENTS: usize = 256 * 256;
-/// Least steps of k of columns of B that are read whole.
-const MIN_COLUMN: usize = 2;
 /// The same where columns of B are read whole.
 const SLICED_COLUMNS: usize = 256;
 /// Most slices of few rows: enough that fast threads take more of them.
@@ -215,8 +213,9 @@ pub fn reads_whole_columns<T: CpuElement>(
     a_strides: [isize; 2],
     b_strides: [isize; 2],
 ) -> bool {
-    kernel.whole_columns.is_some_and(|whole| whole.suit::<T>(sizes))
-        && k >= MIN_COLUMN
+    // Short columns of a small product are transposed on the stack before lanes would be added.
+    let is_long = n > SMALL_EXTENT || k >= 2 * kernel.vector_len;
+    kernel.whole_columns.is_some_and(|whole| is_long && whole.suits::<T>(sizes))
         && a_strides[1] == 1
         && b_strides[1] == 1
         && (b_strides[0] != 1 || n == 1)

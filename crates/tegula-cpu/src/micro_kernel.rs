@@ -316,10 +316,13 @@ impl<S> WholeColumns<S> {
 
     /// Whether they are the fastest for a product of these sizes.
     #[inline]
-    pub fn suit<T>(&self, [m, n, k]: [usize; 3]) -> bool {
+    pub fn suits<T>(&self, [m, n, k]: [usize; 3]) -> bool {
         let is_cached = || n.saturating_mul(k).saturating_mul(size_of::<T>()) <= Caches::detect().l2;
-        let is_long = k >= MIN_DOT_STEPS;
-        m <= self.tile_rows || is_long && (m <= self.max_rows || m <= self.cached_rows && is_cached())
+        match m {
+            _ if m <= self.tile_rows => true,
+            _ if m <= self.max_rows => k >= MIN_DOT_STEPS,
+            _ => m <= self.cached_rows && k >= MIN_DOT_STEPS && is_cached(),
+        }
     }
 }
 
