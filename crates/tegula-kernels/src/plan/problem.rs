@@ -38,9 +38,8 @@ pub const MAX_ALIGNMENT: u8 = 16;
 pub struct OperandLayout {
     /// Storage order.
     pub order: Order2d,
-    /// The widest vector accesses that are possible, in bytes: a power of two up to
-    /// [`MAX_ALIGNMENT`] of which address, strides and contiguous extent are multiples. One if only
-    /// elements can be accessed.
+    /// The widest vector accesses that are possible, in bytes: a power of two up to 16, of which
+    /// address, strides and contiguous extent are multiples. One if only elements can be accessed.
     pub alignment: u8,
     /// Whether TMA can address its tiles, if aligned to 16 bytes: the other strides are positive.
     pub tma_compatible: bool,
