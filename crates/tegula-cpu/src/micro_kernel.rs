@@ -150,9 +150,10 @@ impl OverlappedPacking {
 /// # Safety
 /// The CPU has the instruction set. The micro-tile is at most [`MicroKernel::tile`],
 /// [`FirstRows::tile`] or [`AlongK::tile_rows`] for packed operands, and at most
-/// [`MicroKernel::max_rows`] for unpacked ones. `b_panel` is null, or holds whole vectors for each
-/// k group.
-/// For [`AlongK`], A is packed, and without rows neither A nor C is accessed.
+/// [`MicroKernel::max_rows`] for unpacked ones; [`MicroKernel::whole_rows`] and [`WholeColumns`]
+/// have other limits, and for the latter rows of A are contiguous along k. `b_panel` is null, or
+/// holds whole vectors for each k group. For [`AlongK`], A is packed, and without rows neither A
+/// nor C is accessed.
 /// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
 /// set and operands are packed. The operands can be read. C, with the row stride `row`, can be
 /// written, and read unless beta is 0.
@@ -262,7 +263,7 @@ pub struct MicroKernel<T: CpuElement> {
     /// Selects the micro-kernel for unpacked operands, at most [`WHOLE_ROWS`] rows, any number of
     /// columns, and an alpha of 1, for B from memory; `None` where micro-tiles read it.
     pub whole_rows: Option<SelectFn<T::Acc>>,
-    /// The micro-kernels for very few rows where columns of B are contiguous along k; `None` where
+    /// The micro-kernels for few rows that are contiguous along k as columns of B are; `None` where
     /// those of [`along_k`](Self::along_k) multiply them.
     pub whole_columns: Option<WholeColumns<T::Acc>>,
 }
