@@ -32,6 +32,8 @@ const STREAMED_COLS: usize = 256;
 /// Multiply-adds that justify another thread where no cost model decides; fewer under Miri, which
 /// looks for races.
 const WORK_PER_THREAD: usize = if cfg!(miri) { 1 << 7 } else { 1 << 20 };
+/// Bytes of B that do so too: reading them from an L3 cache takes about as long.
+const BYTES_PER_THREAD: usize = 1 << 20;
 /// Least steps of k in a split-K slice.
 const MIN_SLICE_STEPS: usize = 2048;
 /// Most split-K slices.
@@ -231,8 +233,14 @@ fn column_slices(sizes @ [m, n, k]: [usize; 3]) -> usize {
 }
 
 /// Threads that the work of a product justifies.
-fn justified_threads<S>(problem: &BlockingProblem<S>) -> usize {
-    problem.threads.min(work(problem.sizes) / WORK_PER_THREAD).max(1)
+fn justified_threads<T: CpuElement>(problem: &BlockingProblem<T::Acc>) -> usize {
+    problem.threads.min(work_units::<T>(problem.sizes)).max(1)
+}
+
+/// How often the time of a product justifies another thread. Few rows take as long as reading B.
+pub fn work_units<T: CpuElement>(sizes @ [_, n, k]: [usize; 3]) -> usize {
+    let bytes = n.saturating_mul(k).saturating_mul(size_of::<T>());
+    (work(sizes) / WORK_PER_THREAD).max(bytes / BYTES_PER_THREAD)
 }
 
 /// The input of the search for a grid of C, or of a block of it.
@@ -339,7 +347,7 @@ impl Accumulation {
         let readable = kernel.k_pack == 1 && a_readable && b_readable && !(decided || is_empty);
         let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
         let cached = readable
-            && match justified_threads(problem) {
+            && match justified_threads::<T>(problem) {
                 1 => within(DENSE_STRIDE) && k <= 2 * kernel.kc,
                 _ if within(PAGE) && work(problem.sizes) < CACHED_WORK => true,
                 _ => cycles(false) < cycles(true),
@@ -350,7 +358,7 @@ impl Accumulation {
         // partial sum might overflow where the whole does not.
         let in_place =
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
-        let unblocked = unpacked && in_place && justified_threads(problem) == 1;
+        let unblocked = unpacked && in_place && justified_threads::<T>(problem) == 1;
         let packed = [!(unpacked || a_readable), !unpacked];
         Accumulation { kc, slices, in_place, packed, skinny, b_reads, cached, first_rows, unblocked }
     }
@@ -375,7 +383,7 @@ impl BlockingPlan {
             first_rows,
             ..
         } = accumulation;
-        let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads(problem), !b_packed);
+        let ([_, nr], justified, unpacked) = (kernel.tile, justified_threads::<T>(problem), !b_packed);
         let limited = |len: usize, needed: bool| if needed { len.min(MAX_BLOCK) } else { len };
         let few_rows = kernel.along_k.is_some_and(|along_k| m <= along_k.max_rows);
         let of_a = if a_packed { 0 } else { m.saturating_mul(slice_len(k, slices, kc)) };

@@ -7,7 +7,7 @@ use tegula_core::matrix::{Layout, Shape, check_product, check_work};
 use tegula_core::progress::ProgressMeter;
 use tegula_core::threads;
 
-use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, work};
+use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, work, work_units};
 use crate::epilogue::MatrixEpilogue;
 use crate::isa::Isa;
 use crate::macro_kernel::{Product, scale_c};
@@ -19,8 +19,8 @@ use crate::scratch::{ScratchBuffer, SharedPtr};
 use crate::thread_pool;
 use crate::unpacked::UnpackedProduct;
 
-/// Multiply-adds below which a product uses one thread: waking others would cost more than they
-/// save. Lower under Miri, which looks for races but is too slow for large products.
+/// Multiply-adds of a batch below which its products use one thread: waking others would cost more
+/// than they save. Lower under Miri, which looks for races but is too slow for large products.
 const MIN_PARALLEL_WORK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 
 /// The workspace of a product.
@@ -88,7 +88,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
         let isa = self.isa_for_rows::<T>(m);
         let b_shape = Shape { batches, rows: k, cols: n };
         let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
-        let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading(sizes, batches));
+        let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading::<T>(sizes, batches));
         let problem = BlockingProblem {
             sizes,
             scalars: [alpha, beta],
@@ -161,7 +161,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
         }
         check_work(c.shape, k)?;
         let isa = self.isa_for_rows::<T>(m);
-        let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading(sizes, batches));
+        let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading::<T>(sizes, batches));
         let problem = BlockingProblem {
             sizes,
             scalars: [self.alpha, self.beta],
@@ -185,10 +185,9 @@ impl<S: Accumulate> HostGemm<'_, S> {
 }
 
 /// Whether all threads share each product of a batch, and whether the products run in parallel.
-fn threading(sizes: [usize; 3], batches: usize) -> (bool, bool) {
-    let work = work(sizes);
-    let parallel = work >= MIN_PARALLEL_WORK;
-    (parallel, !parallel && work.saturating_mul(batches) >= MIN_PARALLEL_WORK)
+fn threading<T: CpuElement>(sizes: [usize; 3], batches: usize) -> (bool, bool) {
+    let parallel = work_units::<T>(sizes) > 1;
+    (parallel, !parallel && work(sizes).saturating_mul(batches) >= MIN_PARALLEL_WORK)
 }
 
 /// Whether the transposed product is computed, since micro-kernels write rows: the columns of C are
