@@ -290,7 +290,7 @@ pub fn measure<T: Measured>(device: &Device, case: &Case<T>, settings: &Settings
     T::measure(device, case, settings, peer)
 }
 
-/// An element type whose products can be measured.
+/// An element type with products that can be measured.
 ///
 /// Generic code is compiled in the crate that names its types. The program `tegula` is hardly
 /// optimized, and a short call would take twice as long there.

@@ -52,7 +52,7 @@ const FRAGMENT: [u32; 2] = [16, 8];
 /// The most accumulators of a lane.
 const MAX_ACCUMULATORS: u32 = 64;
 
-/// A kernel whose warps compute tiles from registers, and its configuration.
+/// A kernel in which each warp computes a tile from registers, and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WarpTile {
     /// Element type of A and B: f16, bf16 or f64.

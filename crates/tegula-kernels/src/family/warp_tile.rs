@@ -1,4 +1,5 @@
-//! The family of kernels whose warps compute tiles from registers, for batches of small products.
+//! The family of warp kernels: each warp computes a tile from registers, in batches of small
+//! products.
 
 use tegula_core::element::{Accuracy, Type};
 use tegula_core::epilogue::Epilogue;

@@ -1,4 +1,4 @@
-//! Fitted costs of kernels whose warps compute tiles from registers.
+//! Fitted costs of warp kernels.
 
 use super::fitted::fitted;
 

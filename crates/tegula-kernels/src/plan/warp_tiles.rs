@@ -1,5 +1,5 @@
-//! Candidates of kernels whose warps compute tiles from registers, for batches of small products,
-//! with their predicted times.
+//! Candidates of warp kernels, where each warp computes a tile from registers, for batches of small
+//! products, with their predicted times.
 
 use tegula_core::element::Type;
 
