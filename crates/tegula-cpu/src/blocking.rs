@@ -1,8 +1,8 @@
 //! The blocking of a product: MC, NC, KC, packing, and macro tiles for how many threads. Sizes,
 //! strides and the CPU decide, never values.
 //!
-//! Only [`BlockingPlan::slices`] and [`BlockingPlan::kc`] affect the bits of the result. Both are
-//! parts of its [`Accumulation`], and independent of the number of threads.
+//! Only [`BlockingPlan::slices`] and [`BlockingPlan::update_steps`] affect the bits of the result.
+//! Both are parts of its [`Accumulation`], and independent of the number of threads.
 
 use std::ops::Range;
 
@@ -68,6 +68,9 @@ const ALONG_K_L2: usize = 4;
 /// prefetched during another, and few updates of C.
 const FIRST_ROWS_COLS: usize = 128;
 const FIRST_ROWS_STEPS: usize = 128;
+/// Updates of C for each panel that the first rows pack: all but the first find the micro-tile of C
+/// in the L1 cache, and rows of A are read in longer pieces.
+const UPDATES_PER_PANEL: usize = 2;
 /// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
 /// a page apart: these stay in the cache of each thread, while packed panels would come from the
 /// caches of others.
@@ -85,8 +88,10 @@ const AMX_RATE: usize = 256;
 /// The blocking of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockingPlan {
-    /// KC: steps of k between two updates of C.
+    /// KC: steps of k that are packed at once.
     pub kc: usize,
+    /// Steps of k between two updates of C: KC, or a part of it.
+    pub update_steps: usize,
     /// Whether A and B are packed.
     ///
     /// Packed A implies packed B and a single slice: a product without packed B reads both operands
@@ -146,7 +151,7 @@ pub struct BlockingProblem<S> {
 /// What is packed may depend on the number of threads; KC, slices and `in_place` never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accumulation {
-    /// [`BlockingPlan::kc`].
+    /// [`BlockingPlan::update_steps`].
     pub kc: usize,
     /// [`BlockingPlan::slices`].
     slices: usize,
@@ -181,7 +186,7 @@ pub fn is_small_unpacked<T: CpuElement>(kernel: &MicroKernel<T>, sizes @ [m, ..]
 }
 
 /// Steps of k in each of `slices` slices, a multiple of KC; the last slice may have fewer.
-pub fn slice_len(k: usize, slices: usize, kc: usize) -> usize {
+fn slice_len(k: usize, slices: usize, kc: usize) -> usize {
     k.div_ceil(slices).next_multiple_of(kc)
 }
 
@@ -392,7 +397,7 @@ impl BlockingPlan {
         let enough_cols = n.div_ceil(kernel.vector_len).saturating_mul(slices) >= justified;
         let along_k = few_rows && b_packed && !prepacked && problem.b[1] == 1 && fits && enough_cols;
         // Otherwise C is accumulated in strips of a few rows.
-        let first_rows = first_rows.filter(|_| b_packed && (in_place || k > kc));
+        let first_rows = first_rows.filter(|_| b_packed && !along_k && (in_place || k > kc));
         let row_strips = !in_place && !unpacked && !along_k && slices == 1 && k <= kc;
         let whole = !in_place && !row_strips;
         let block = [limited(m, a_packed || whole), limited(n, whole && !(skinny && slices > 1))];
@@ -428,11 +433,13 @@ impl BlockingPlan {
         }
         // If all macro tiles are several NR wide, only the last has a partial micro-tile.
         let first_rows = first_rows.filter(|_| !grid.shared_b);
+        let (update_steps, kc) = (kc, if first_rows.is_some() { UPDATES_PER_PANEL * kc } else { kc });
         let nr = first_rows.map_or(nr, |first| first.tile[1] * kernel.vector_len);
         let wide = block[1] >= 4 * nr * grid.tiles[1] && !along_k;
         let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };
         let mut plan = BlockingPlan {
             kc,
+            update_steps,
             packed,
             slices,
             in_place,
@@ -461,6 +468,11 @@ impl BlockingPlan {
     /// Whether operands are packed in a phase of its own, before macro tiles multiply them.
     pub fn packs_first(&self) -> bool {
         self.packed[0] || self.grid.shared_b
+    }
+
+    /// Steps of k in each slice; the last may have fewer.
+    pub fn slice_len(&self, k: usize) -> usize {
+        slice_len(k, self.slices, self.update_steps)
     }
 
     /// Number of MC×NC blocks of C.
@@ -500,7 +512,7 @@ impl BlockingPlan {
     /// Values that a worker packs where B is contiguous along k: a vector of columns of a KC step,
     /// and unpacked rows of A.
     pub fn values_along_k<T: CpuElement>(&self, kernel: &MicroKernel<T>, [m, _, k]: [usize; 3]) -> usize {
-        let (steps, k_groups) = (slice_len(k, self.slices, self.kc) / self.kc, kernel.k_groups(self.kc.min(k)));
+        let (steps, k_groups) = (self.slice_len(k) / self.kc, kernel.k_groups(self.kc.min(k)));
         let rows = if self.packed[0] { 0 } else { m.min(self.block[0]) };
         rows.saturating_mul(steps).saturating_add(kernel.vector_len).saturating_mul(k_groups)
     }

@@ -26,7 +26,7 @@ use tegula_core::element::Scalar;
 use tegula_core::error::Result;
 use tegula_core::progress::ProgressMeter;
 
-use super::blocking::{BlockingPlan, chunks, slice_len};
+use super::blocking::{BlockingPlan, chunks};
 use super::epilogue::MatrixEpilogue;
 use super::grid::Grid;
 use super::matrix_ptr::MatrixPtr;
@@ -237,7 +237,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     fn kc_steps(&self, round: &Range<usize>, chunk: usize) -> impl Iterator<Item = KcStep<T::Acc>> {
         let BlockingPlan { slices, kc, .. } = *self.plan;
         let (slice, region) = (chunk % slices, self.macro_tile(chunk / slices));
-        let len = if slices > 1 { slice_len(round.end, slices, kc) } else { round.len() };
+        let len = if slices > 1 { self.plan.slice_len(round.end) } else { round.len() };
         let start = round.start + slice * len;
         // The grid is that of a whole block; the last block may have fewer rows and columns than
         // macro tiles.
@@ -358,8 +358,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         k_groups_before: usize,
     ) -> KcStep<T::Acc> {
         let Product { sizes: [.., k], alpha, beta, .. } = *self.product;
-        let BlockingPlan { in_place, slices, kc, .. } = *self.plan;
-        let first = k_range.start == slice * slice_len(k, slices, kc);
+        let BlockingPlan { in_place, slices, .. } = *self.plan;
+        let first = k_range.start == slice * self.plan.slice_len(k);
         let width = self.cols.len();
         let (alpha, beta, accumulators) = if in_place {
             (alpha, beta, self.product.c.submatrix(self.rows.start, self.cols.start).cast())

@@ -81,6 +81,19 @@ impl<S> MicroOperands<S> {
             overlap: OverlappedPacking::NONE,
         }
     }
+
+    /// Moves on by some steps of k, a multiple of [`STEPS_PER_PREFETCH`] unless they are the last,
+    /// where A and B have a value for each. The panel is `width` values wide.
+    pub fn advance(&mut self, steps: usize, width: usize) {
+        let along = |k_stride: isize| k_stride.wrapping_mul(steps as isize);
+        self.a = self.a.wrapping_offset(along(self.a_k_stride));
+        self.b = self.b.wrapping_offset(along(self.b_k_stride));
+        if !self.b_panel.is_null() {
+            self.b_panel = self.b_panel.wrapping_add(steps * width);
+        }
+        let rows = steps / STEPS_PER_PREFETCH * self.prefetch.count;
+        self.prefetch.first = self.prefetch.first.wrapping_offset(self.prefetch.stride.wrapping_mul(rows as isize));
+    }
 }
 
 /// Rows of B that a micro-kernel prefetches: `count` of them in every [`STEPS_PER_PREFETCH`] steps.

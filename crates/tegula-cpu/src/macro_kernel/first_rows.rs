@@ -7,6 +7,8 @@
 use std::ops::Range;
 use std::ptr::{null, null_mut};
 
+use tegula_core::element::Scalar;
+
 use super::super::blocking::chunks;
 use super::super::caches::LINE;
 use super::super::micro_kernel::{
@@ -133,10 +135,15 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             if !columns.along_k {
                 operands.prefetch = self.rows_to_prefetch(columns, pass, passes);
             }
-            let to = c.at(tile_rows.start, cols.start);
-            // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A, and
-            // in B or in the panel, which the first pass has packed.
-            unsafe { micro_kernel(sizes, alpha, &operands, beta, to, c.row_stride()) };
+            let (to, mut beta) = (c.at(tile_rows.start, cols.start), beta);
+            for part in chunks(0..sizes[2], self.plan.update_steps) {
+                let sizes = [sizes[0], sizes[1], part.len()];
+                // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,
+                // and in B or in the panel, which the first pass has packed.
+                unsafe { micro_kernel(sizes, alpha, &operands, beta, to, c.row_stride()) };
+                operands.advance(part.len(), width);
+                beta = T::Acc::ONE;
+            }
         }
         if step.last {
             // SAFETY: the caller's promise. The accumulators are complete, and still in a cache.
