@@ -10,7 +10,7 @@ use tegula_core::element::Scalar;
 
 use super::caches::{Caches, LINE};
 use super::grid::{C_L2, CONFLICT_BYTES, Grid, GridProblem, PAGE};
-use super::micro_kernel::{CpuElement, FirstRows, MicroKernel, WHOLE_ROWS};
+use super::micro_kernel::{CpuElement, FirstRows, MicroKernel, WHOLE_ROWS, columns_side_by_side};
 use super::scratch::MAX_FREE_BYTES;
 use super::unpacked::BReads;
 
@@ -315,7 +315,7 @@ impl Accumulation {
         // Micro-tiles of several rows are as fast where rows of B are short.
         let has_long_rows = m == 1 || n >= WHOLE_ROWS_COLS;
         let b_reads = match kernel.whole_rows {
-            _ if whole_columns => BReads::WholeColumns,
+            _ if whole_columns => BReads::WholeColumns(columns_side_by_side::<T>(problem.sizes)),
             _ if !(always_unpacked && skinny) => BReads::Direct,
             Some(_) if m <= WHOLE_ROWS && has_long_rows && !fixed => BReads::WholeRows,
             _ if Caches::detect().need_prefetch => BReads::Prefetched,
@@ -418,7 +418,7 @@ impl BlockingPlan {
         let mut grid = match () {
             _ if along_k => grid_along_k(kernel, block, parts_of_slice),
             // All rows of a macro tile, so that the height of micro-tiles depends on m alone.
-            _ if b_reads == BReads::WholeColumns => {
+            _ if matches!(b_reads, BReads::WholeColumns(_)) => {
                 unpacked_grid(kernel, [block[0].min(kernel.tile[0]), block[1]], parts_of_slice, skinny)
             }
             _ if unpacked && !cached => unpacked_grid(kernel, block, parts_of_slice, skinny),

@@ -15,9 +15,15 @@ pub const VECTORS: usize = 8;
 pub const PACKING_VECTORS: usize = 4;
 /// Most rows of [`MicroKernel::whole_rows`].
 pub const WHOLE_ROWS: usize = 4;
-/// Columns of B that [`MicroKernel::whole_columns`] reads side by side. Six and eight leave too few
-/// registers.
+/// Columns of B that [`MicroKernel::whole_columns`] reads side by side: more leave too few registers
+/// for four rows, and from a cache they are not faster for fewer.
 pub const WHOLE_COLUMNS: usize = 4;
+/// The same for at most [`STREAMED_ROWS`] where B comes from memory, which more streams keep busier.
+pub const STREAMED_COLUMNS: usize = 8;
+/// Rows for which registers suffice beside so many columns.
+const STREAMED_ROWS: usize = 3;
+/// Bytes of B that are probably not in a cache.
+const STREAMED_BYTES: usize = 16 << 20;
 /// Least steps of k of the same, for several micro-tiles of rows: adding the lanes of an
 /// accumulator takes as long as tens of steps, and other micro-kernels need not.
 const MIN_DOT_STEPS: usize = 128;
@@ -318,7 +324,8 @@ pub struct WholeColumns<S> {
     /// are while B is in the L2 cache: only the first of several micro-tiles reads memory.
     pub max_rows: usize,
     pub cached_rows: usize,
-    /// Selects the micro-kernel, for any number of columns.
+    /// Selects the micro-kernel, for any number of columns, by its rows and by the columns of B that
+    /// it reads side by side, as [`columns_side_by_side`] says.
     pub select: SelectFn<S>,
 }
 
@@ -338,6 +345,12 @@ impl<S> WholeColumns<S> {
             _ => m <= self.cached_rows && k >= MIN_DOT_STEPS && is_cached(),
         }
     }
+}
+
+/// Columns of B that are read side by side for a product of these sizes.
+pub fn columns_side_by_side<T>([m, n, k]: [usize; 3]) -> usize {
+    let streamed = n.saturating_mul(k).saturating_mul(size_of::<T>()) >= STREAMED_BYTES;
+    if streamed && m <= STREAMED_ROWS { STREAMED_COLUMNS } else { WHOLE_COLUMNS }
 }
 
 impl<S> AlongK<S> {

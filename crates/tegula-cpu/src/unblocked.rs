@@ -7,7 +7,7 @@ use tegula_core::matrix::{Layout, Shape};
 
 use super::blocking::{SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
 use super::isa::Isa;
-use super::micro_kernel::CpuElement;
+use super::micro_kernel::{CpuElement, WHOLE_COLUMNS};
 use super::pack_source::PackSource;
 use super::unpacked::{BReads, UnpackedProduct};
 
@@ -28,7 +28,7 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
         return false;
     }
     if reads_whole_columns(kernel, sizes, a_strides, b_strides) {
-        return run(UnpackedProduct { b_reads: BReads::WholeColumns, ..*product });
+        return run(UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product });
     }
     if !is_small_unpacked(kernel, sizes) {
         return false;

@@ -40,8 +40,9 @@ pub enum BReads {
     Prefetched,
     /// By [`MicroKernel::whole_rows`], from memory.
     WholeRows,
-    /// By [`MicroKernel::whole_columns`]: columns of B and rows of A are contiguous along k.
-    WholeColumns,
+    /// By [`MicroKernel::whole_columns`], so many columns side by side: columns of B and rows of A
+    /// are contiguous along k.
+    WholeColumns(usize),
 }
 
 impl<T: CpuElement> UnpackedProduct<T> {
@@ -91,10 +92,10 @@ impl<T: CpuElement> UnpackedProduct<T> {
         let (a, a_row_stride) = (self.a.cast(), a_row.wrapping_mul(size_of::<T>() as isize));
         let [b_col_stride, b_k_stride] = b_strides;
         let mut operands = MicroOperands::new(a, [a_row_stride, a_k_stride], self.b.cast(), b_k_stride);
-        if let Some(whole) = kernel.whole_columns.filter(|_| self.b_reads == BReads::WholeColumns) {
+        if let (BReads::WholeColumns(side_by_side), Some(whole)) = (self.b_reads, kernel.whole_columns) {
             operands.b_col_stride = b_col_stride.wrapping_mul(size_of::<T>() as isize);
             // SAFETY: the caller's promise; rows and columns are contiguous along k.
-            return unsafe { self.run_whole_columns(&whole, operands) };
+            return unsafe { self.run_whole_columns(&whole, side_by_side, operands) };
         }
         let prefetched = self.b_reads == BReads::Prefetched;
         if let Some(select) = kernel.whole_rows.filter(|_| self.b_reads == BReads::WholeRows && alpha == T::Acc::ONE) {
@@ -142,12 +143,19 @@ impl<T: CpuElement> UnpackedProduct<T> {
     ///
     /// # Safety
     /// As for [`run`](Self::run). The operands are those of the product, contiguous along k.
-    unsafe fn run_whole_columns(&self, whole: &WholeColumns<T::Acc>, mut operands: MicroOperands<T::Acc>) {
+    unsafe fn run_whole_columns(
+        &self,
+        whole: &WholeColumns<T::Acc>,
+        side_by_side: usize,
+        mut operands: MicroOperands<T::Acc>,
+    ) {
         let UnpackedProduct { sizes: [m, n, k], alpha, beta, c_row_stride, .. } = *self;
         operands.b_ahead = whole_columns_ahead(m);
         if m <= whole.tile_rows {
             // SAFETY: the caller's promise; C is one micro-tile.
-            return unsafe { (whole.select)([m, n])(self.sizes, alpha, &operands, beta, self.c, c_row_stride) };
+            return unsafe {
+                (whole.select)([m, side_by_side])(self.sizes, alpha, &operands, beta, self.c, c_row_stride)
+            };
         }
         let mut col = 0;
         while col < n {
@@ -161,7 +169,9 @@ impl<T: CpuElement> UnpackedProduct<T> {
                 operands.a = self.a.cast::<T::Acc>().wrapping_byte_offset(below);
                 let c = self.c.wrapping_offset((row as isize).wrapping_mul(c_row_stride)).wrapping_add(col);
                 // SAFETY: the caller's promise; the micro-tile is in C.
-                unsafe { (whole.select)([rows, cols])([rows, cols, k], alpha, &operands, beta, c, c_row_stride) };
+                unsafe {
+                    (whole.select)([rows, WHOLE_COLUMNS])([rows, cols, k], alpha, &operands, beta, c, c_row_stride)
+                };
                 (operands.b_ahead, row) = (0, row + rows);
             }
             col += cols;

@@ -2,7 +2,7 @@
 //!
 //! Such a product waits for memory, and the processor fetches ahead along a few contiguous streams
 //! only: half as fast along 16 columns that are a multiple of a page apart. So a few columns are
-//! read side by side, from the first step of k to the last. The lanes of an accumulator hold steps
+//! read side by side, from the first step of k to the last, eight from memory and four from a cache. The lanes of an accumulator hold steps
 //! of k, and are added at the end.
 
 use std::arch::x86_64::*;
@@ -10,7 +10,7 @@ use std::array::from_fn;
 
 use half::{bf16, f16};
 
-use super::micro_kernel::{Accumulate, MicroKernelFn, MicroOperands, WHOLE_COLUMNS};
+use super::micro_kernel::{Accumulate, MicroKernelFn, MicroOperands, STREAMED_COLUMNS, WHOLE_COLUMNS};
 use super::vectors::*;
 
 /// Vectors of a column in an iteration.
@@ -18,15 +18,15 @@ const TURN: usize = 4;
 
 /// Defines the micro-kernels of one type.
 ///
-/// `$select` selects one by the rows of A. `$e` is the type of elements, `$t` that of accumulators,
+/// `$select` selects one by the rows of A, and the columns of B that are read side by side. `$e` is the type of elements, `$t` that of accumulators,
 /// which the lanes of `$vector` hold, at first `$zero`. `$whole_load` loads `$lanes` elements, and
 /// `$load` the first of them. `$step` multiplies two such vectors and adds the products to
 /// accumulators. `$sum` adds the lanes of accumulators. By rows: the accumulators of a dot product,
-/// enough to hide the latency of `$step`.
+/// enough to hide the latency of `$step`, for [`WHOLE_COLUMNS`] and for [`STREAMED_COLUMNS`].
 macro_rules! whole_columns {
-    ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $step:expr, $add:expr, $sum:expr; $($rows:literal: $accumulators:literal),+) => {
+    ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $step:expr, $add:expr, $sum:expr; $($rows:literal: $accumulators:literal),+; $($streamed_rows:literal: $streamed:literal),+) => {
         /// The micro-kernel for these rows, and any number of columns.
-        pub fn $select([rows, _]: [usize; 2]) -> MicroKernelFn<$t> {
+        pub fn $select([rows, side_by_side]: [usize; 2]) -> MicroKernelFn<$t> {
             const STEPS: usize = TURN * $lanes;
 
             /// The dot products of `R` rows and `C` columns, of `S` accumulators each.
@@ -83,7 +83,7 @@ macro_rules! whole_columns {
             /// # Safety
             /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows.
             #[target_feature(enable = $features)]
-            unsafe fn micro_kernel<const R: usize, const S: usize>(
+            unsafe fn micro_kernel<const R: usize, const C: usize, const S: usize>(
                 [_, cols, k]: [usize; 3],
                 alpha: $t,
                 operands: &MicroOperands<$t>,
@@ -109,6 +109,9 @@ macro_rules! whole_columns {
                         col += $count;
                     };
                 }
+                while cols - col >= C {
+                    columns!(C);
+                }
                 while cols - col >= WHOLE_COLUMNS {
                     columns!(WHOLE_COLUMNS);
                 }
@@ -117,8 +120,9 @@ macro_rules! whole_columns {
                 }
             }
 
-            match rows {
-                $($rows => micro_kernel::<$rows, $accumulators>,)+
+            match (rows, side_by_side) {
+                $(($streamed_rows, STREAMED_COLUMNS) => micro_kernel::<$streamed_rows, STREAMED_COLUMNS, $streamed>,)+
+                $(($rows, _) => micro_kernel::<$rows, WHOLE_COLUMNS, $accumulators>,)+
                 _ => unreachable!("few rows"),
             }
         }
@@ -128,50 +132,50 @@ macro_rules! whole_columns {
 whole_columns! {
     f32_512: "avx512f,avx512bw", f32, lanes 16, f32 as __m512,
     |from| _mm512_loadu_ps(from), |from, lanes| _mm512_maskz_loadu_ps(first16(lanes), from),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f64_512: "avx512f", f64, lanes 8, f64 as __m512d,
     |from| _mm512_loadu_pd(from), |from, lanes| _mm512_maskz_loadu_pd(first8(lanes), from),
-    _mm512_setzero_pd(), _mm512_fmadd_pd, _mm512_add_pd, _mm512_reduce_add_pd; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_pd(), _mm512_fmadd_pd, _mm512_add_pd, _mm512_reduce_add_pd; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     i32_512: "avx512f", i32, lanes 16, i32 as __m512i,
     |from: *const i32| _mm512_loadu_epi32(from), |from, lanes| _mm512_maskz_loadu_epi32(first16(lanes), from),
-    _mm512_setzero_si512(), wide_step_i32, _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_si512(), wide_step_i32, _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Two bf16 per lane.
 whole_columns! {
     bf16_pairs: "avx512f,avx512bw,avx512bf16", bf16, lanes 32, f32 as __m512,
     |from: *const bf16| _mm512_castsi512_ps(_mm512_loadu_epi16(from.cast())), |from: *const bf16, lanes| _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first32(lanes), from.cast())),
-    _mm512_setzero_ps(), step_bf16, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_ps(), step_bf16, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Widened by the loads.
 whole_columns! {
     bf16_512: "avx512f,avx512bw,avx512vl", bf16, lanes 16, f32 as __m512,
     |from: *const bf16| widened(_mm256_loadu_epi16(from.cast())), |from: *const bf16, lanes| widened(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f16_512: "avx512f,avx512bw,avx512vl,f16c", f16, lanes 16, f32 as __m512,
     |from: *const f16| _mm512_cvtph_ps(_mm256_loadu_epi16(from.cast())), |from: *const f16, lanes| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Widened to 16 bits, two per lane.
 whole_columns! {
     bytes_512: "avx512f,avx512bw,avx512vl", i8, lanes 32, i32 as __m512i,
     |from: *const i8| _mm512_cvtepi8_epi16(_mm256_loadu_epi8(from)), |from, lanes| _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first32(lanes), from)),
-    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)), _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1
+    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)), _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f32_256: "avx2,fma", f32, lanes 8, f32 as __m256,
     |from| _mm256_loadu_ps(from), |from, lanes| _mm256_maskload_ps(from, words(lanes)),
-    _mm256_setzero_ps(), _mm256_fmadd_ps, _mm256_add_ps, sum_f32; 1: 2, 2: 1
+    _mm256_setzero_ps(), _mm256_fmadd_ps, _mm256_add_ps, sum_f32; 1: 2, 2: 1; 1: 1
 }
 whole_columns! {
     f64_256: "avx2,fma", f64, lanes 4, f64 as __m256d,
     |from| _mm256_loadu_pd(from), |from, lanes| _mm256_maskload_pd(from, longs(lanes)),
-    _mm256_setzero_pd(), _mm256_fmadd_pd, _mm256_add_pd, sum_f64; 1: 2, 2: 1
+    _mm256_setzero_pd(), _mm256_fmadd_pd, _mm256_add_pd, sum_f64; 1: 2, 2: 1; 1: 1
 }
 
 /// The sum of the lanes.

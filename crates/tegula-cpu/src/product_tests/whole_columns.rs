@@ -1,7 +1,7 @@
 //! Few rows of A that read whole columns of B.
 
 use super::*;
-use crate::micro_kernel::{Accumulate, CpuElement, MicroOperands};
+use crate::micro_kernel::{Accumulate, CpuElement, MicroOperands, STREAMED_COLUMNS, WHOLE_COLUMNS};
 
 /// Elements of C are exact, for values of which every sum is exact in any order. Nothing beside
 /// them is written, and nothing beside the operands, which NaNs surround, is used.
@@ -15,7 +15,8 @@ fn dot_products_of_whole_columns_are_exact() {
             for (turn, k) in
                 [1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200].into_iter().enumerate()
             {
-                for (rows, cols) in (1..=whole.tile_rows).flat_map(|rows| [1, 3, 4, 5, 8, 11].map(|cols| (rows, cols)))
+                for (rows, cols) in
+                    (1..=whole.tile_rows).flat_map(|rows| [1, 3, 4, 5, 8, 11, 13].map(|cols| (rows, cols)))
                 {
                     *tested += 1;
                     // Distances that are multiples of a cache line, and others.
@@ -36,8 +37,9 @@ fn dot_products_of_whole_columns_are_exact() {
                         ..MicroOperands::new(a.as_ptr().cast(), [bytes(a_row), 1], b.as_ptr().cast(), 1)
                     };
                     let (sizes, c, stride) = ([rows, cols, k], after.as_mut_ptr(), row as isize);
+                    let side_by_side = [WHOLE_COLUMNS, STREAMED_COLUMNS][turn / 2 % 2];
                     // SAFETY: the CPU has the instruction set, and the matrices have these sizes.
-                    unsafe { (whole.select)([rows, cols])(sizes, alpha, &operands, beta, c, stride) };
+                    unsafe { (whole.select)([rows, side_by_side])(sizes, alpha, &operands, beta, c, stride) };
                     for (at, (&got, &before)) in after.iter().zip(&before).enumerate() {
                         let (i, j) = (at / row, at % row);
                         let product = |p: usize| a[i * a_row + p].widen().times(b[j * b_col + p].widen());
