@@ -20,9 +20,7 @@ const SMALL: u128 = 256 << 20;
 pub fn check(bytes: u128, what: impl FnOnce() -> String) -> Result<()> {
     let available = if bytes > SMALL { available() } else { None };
     match available {
-        Some(free) if bytes > free => {
-            Err(Error::OutOfMemory { what: what(), bytes, device: "the host".into(), available })
-        }
+        Some(free) if bytes > free => Err(Error::out_of_memory(what(), bytes, "the host".into(), available)),
         _ => Ok(()),
     }
 }
@@ -67,7 +65,7 @@ fn try_vec_of<T>(extents: &[usize], what: &dyn Fn() -> String) -> Result<Vec<T>>
 
 /// The out-of-memory error, with the memory that is free now.
 pub fn out_of_memory(bytes: u128, what: impl FnOnce() -> String) -> Error {
-    Error::OutOfMemory { what: what(), bytes, device: "the host".into(), available: available() }
+    Error::out_of_memory(what(), bytes, "the host".into(), available())
 }
 
 #[cfg(test)]

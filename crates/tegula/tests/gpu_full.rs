@@ -30,7 +30,7 @@ fn gemm_larger_than_gpu_memory_is_an_error_with_sizes() {
     let error = Gemm::new(a.view(), a.view(), c.view_mut()).on(&device).run().unwrap_err();
     match &error {
         Error::OutOfMemory { what, bytes, available, .. } => {
-            assert_eq!((what.as_str(), *bytes), ("copies of A, B and C", 3 * 4 * (n * n) as u128), "{error}");
+            assert_eq!((what.as_str(), *bytes), ("copies of A, B and C", 3 * 4 * (n * n) as u64), "{error}");
             assert!(available.is_some_and(|free| free < *bytes), "{error}");
         }
         other => panic!("expected OutOfMemory, found {other}"),

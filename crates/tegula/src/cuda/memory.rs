@@ -265,7 +265,7 @@ impl Gpu {
         // Where the GPU no longer responds, the number is omitted.
         let free = self.synchronize().ok().and_then(|()| self.context().mem_get_info().ok());
         let available = free.map(|(free, _)| free as u128);
-        Error::OutOfMemory { what, bytes, device: format!("cuda:{}", self.ordinal()), available }
+        Error::out_of_memory(what, bytes, format!("cuda:{}", self.ordinal()), available)
     }
 }
 

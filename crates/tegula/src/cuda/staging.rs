@@ -169,8 +169,7 @@ impl Drop for PinnedBuffer {
 }
 
 fn out_of_pinned() -> Error {
-    let (what, device) = ("a staging buffer".into(), "the host".into());
-    Error::OutOfMemory { what, bytes: PINNED_BYTES as u128, device, available: None }
+    Error::out_of_memory("a staging buffer".into(), PINNED_BYTES as u128, "the host".into(), None)
 }
 
 /// Adds the bytes of a chunk to the progress.
