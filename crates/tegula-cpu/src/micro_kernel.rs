@@ -15,16 +15,16 @@ pub const VECTORS: usize = 8;
 pub const PACKING_VECTORS: usize = 4;
 /// Most rows of [`MicroKernel::whole_rows`].
 pub const WHOLE_ROWS: usize = 4;
-/// Columns of B that [`MicroKernel::whole_columns`] reads side by side: more leave too few registers
-/// for four rows, and from a cache they are not faster for fewer.
+/// Columns of B that [`MicroKernel::whole_columns`] reads side by side: more leave too few
+/// registers for four rows, and from a cache more are slower for any.
 pub const WHOLE_COLUMNS: usize = 4;
-/// The same for at most [`STREAMED_ROWS`] where B comes from memory, which more streams keep busier.
+/// The same for up to [`STREAMED_ROWS`] where B comes from memory, which more streams keep busier.
 pub const STREAMED_COLUMNS: usize = 8;
 /// Rows for which registers suffice beside so many columns.
 const STREAMED_ROWS: usize = 3;
 /// Bytes of B that are probably not in a cache.
 const STREAMED_BYTES: usize = 16 << 20;
-/// Least steps of k of the same, for several micro-tiles of rows: adding the lanes of an
+/// Least steps of k of whole columns, for several micro-tiles of rows: adding the lanes of an
 /// accumulator takes as long as tens of steps, and other micro-kernels need not.
 const MIN_DOT_STEPS: usize = 128;
 /// Steps of k in which a micro-kernel prefetches [`PrefetchedRows::count`] rows.
@@ -324,8 +324,8 @@ pub struct WholeColumns<S> {
     /// are while B is in the L2 cache: only the first of several micro-tiles reads memory.
     pub max_rows: usize,
     pub cached_rows: usize,
-    /// Selects the micro-kernel, for any number of columns, by its rows and by the columns of B that
-    /// it reads side by side, as [`columns_side_by_side`] says.
+    /// Selects the micro-kernel, for any number of columns, by its rows and by the columns of B
+    /// that it reads side by side, as [`columns_side_by_side`] says.
     pub select: SelectFn<S>,
 }
 

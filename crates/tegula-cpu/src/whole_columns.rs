@@ -2,8 +2,8 @@
 //!
 //! Such a product waits for memory, and the processor fetches ahead along a few contiguous streams
 //! only: half as fast along 16 columns that are a multiple of a page apart. So a few columns are
-//! read side by side, from the first step of k to the last, eight from memory and four from a cache. The lanes of an accumulator hold steps
-//! of k, and are added at the end.
+//! read side by side, from the first step of k to the last: eight from memory, four from a cache.
+//! The lanes of an accumulator hold steps of k, and are added at the end.
 
 use std::arch::x86_64::*;
 use std::array::from_fn;
@@ -18,11 +18,12 @@ const TURN: usize = 4;
 
 /// Defines the micro-kernels of one type.
 ///
-/// `$select` selects one by the rows of A, and the columns of B that are read side by side. `$e` is the type of elements, `$t` that of accumulators,
-/// which the lanes of `$vector` hold, at first `$zero`. `$whole_load` loads `$lanes` elements, and
-/// `$load` the first of them. `$step` multiplies two such vectors and adds the products to
-/// accumulators. `$sum` adds the lanes of accumulators. By rows: the accumulators of a dot product,
-/// enough to hide the latency of `$step`, for [`WHOLE_COLUMNS`] and for [`STREAMED_COLUMNS`].
+/// `$select` selects one by the rows of A, and the columns of B that are read side by side. `$e` is
+/// the type of elements, `$t` that of accumulators, which the lanes of `$vector` hold, at first
+/// `$zero`. `$whole_load` loads `$lanes` elements, and `$load` the first of them. `$step`
+/// multiplies two such vectors and adds the products to accumulators. `$sum` adds the lanes of
+/// accumulators. By rows: the accumulators of a dot product, enough to hide the latency of `$step`,
+/// for [`WHOLE_COLUMNS`] and for [`STREAMED_COLUMNS`].
 macro_rules! whole_columns {
     ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $step:expr, $add:expr, $sum:expr; $($rows:literal: $accumulators:literal),+; $($streamed_rows:literal: $streamed:literal),+) => {
         /// The micro-kernel for these rows, and any number of columns.
