@@ -87,8 +87,12 @@ impl MeasuredRecipes {
         if let (GemmKernel::Hopper(hopper), Some(stages)) = (&mut candidate.recipe.kernel, stages)
             && hopper.pipeline.stages != stages
         {
+            // The prediction may be corrected, so the stages change it in proportion.
+            let own = Costs::FITTED.time(&self.problem, &self.candidates[&name].recipe, &self.gpu);
             hopper.pipeline.stages = stages;
-            candidate.microseconds = Costs::FITTED.time(&self.problem, &candidate.recipe, &self.gpu);
+            let other = Costs::FITTED.time(&self.problem, &candidate.recipe, &self.gpu);
+            candidate.microseconds =
+                candidate.microseconds.zip(own.zip(other)).map(|(time, (own, other))| time * other / own);
         }
         Some(candidate)
     }

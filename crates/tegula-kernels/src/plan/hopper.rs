@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use tegula_ir::{MAX_SHARED_BYTES, Order2d, Wgmma};
 
 use super::device::GpuDescription;
+use super::hopper_correction::{NEAR, corrected};
 use super::hopper_costs::{HopperCosts, STEP_KNOTS};
 use super::hopper_time::{TMA_ROW_ELEMENTS, concurrent_tiles, tiles, time, time_within};
 use super::problem::Problem;
@@ -47,6 +48,8 @@ const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
 /// are multiplied faster than their copies arrive; with more stages they were not faster.
 const MAX_STAGES: u32 = 12;
 const MAX_CLIPPED_STAGES: u32 = 10;
+/// The fraction of the operations at the power limit from which the costs there are better.
+const SUSTAINED: f64 = 0.6;
 /// Bytes of the L2 cache.
 const L2_BYTES: usize = 50 << 20;
 /// Bytes of A that stay in the L2 cache beside B and C.
@@ -63,23 +66,65 @@ pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(Recipe
     let mut all = Vec::new();
     let splits = |pipeline, tiles| splits(problem, pipeline, tiles, gpu.multiprocessors);
     each_candidate(problem, splits, |recipe| all.push((recipe, predicted(problem, &recipe, gpu))));
+    correct(problem, gpu, &mut all);
     all
 }
 
 /// The first candidate with the least predicted microseconds. It does not predict the time of one
 /// that takes longer than another to multiply alone.
 pub(crate) fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<(RecipeOf<Hopper>, f64)> {
-    let mut best: Option<(RecipeOf<Hopper>, f64)> = None;
-    let splits = |pipeline, tiles| splits(problem, pipeline, tiles, gpu.multiprocessors);
-    each_candidate(problem, splits, |recipe| {
-        let limit = best.map_or(f64::INFINITY, |(_, time)| time);
-        if let Some(time) = time_within(problem, &recipe, &HopperCosts::FITTED, gpu, limit)
-            && best.is_none_or(|(_, least)| time.total_cmp(&least).is_lt())
-        {
-            best = Some((recipe, time));
+    // The candidates whose times are within a factor of the least, unless the least reaches the
+    // power limit.
+    let near = |costs, factor: f64, is_limited: bool| {
+        let (mut near, mut least) = (Vec::new(), f64::INFINITY);
+        let splits = |pipeline, tiles| splits(problem, pipeline, tiles, gpu.multiprocessors);
+        let mut is_left = false;
+        each_candidate(problem, splits, |recipe| {
+            let limit = least * factor;
+            if !is_left
+                && let Some(time) = time_within(problem, &recipe, costs, gpu, limit).filter(|time| *time <= limit)
+            {
+                least = least.min(time);
+                near.push((recipe, time));
+                is_left = is_limited && is_sustained(problem, gpu, least);
+            }
+        });
+        (!is_left).then_some(near)
+    };
+    let all = match near(&HopperCosts::FITTED, NEAR, true) {
+        None => near(&HopperCosts::SUSTAINED, 1.0, false)?,
+        Some(mut all) => {
+            correct_near(problem, gpu, &mut all);
+            all
         }
-    });
-    best
+    };
+    all.into_iter().reduce(|best, one| if one.1.total_cmp(&best.1).is_lt() { one } else { best })
+}
+
+/// Whether a product that takes so many microseconds has the costs of sustained runs: if it
+/// reaches the power limit, where clocks are lower, and if it is a batch.
+fn is_sustained(problem: &Problem, gpu: &GpuDescription, time: f64) -> bool {
+    let flops = [problem.m, problem.n, problem.k, problem.batches].iter().fold(2.0, |flops, &one| flops * one as f64);
+    problem.batches > 1 || flops / gpu.power_limited_flops() > SUSTAINED * time
+}
+
+/// Corrects predicted times, or replaces them by those at the power limit.
+fn correct(problem: &Problem, gpu: &GpuDescription, candidates: &mut [(RecipeOf<Hopper>, f64)]) {
+    let least = candidates.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
+    match is_sustained(problem, gpu, least) {
+        true => candidates
+            .iter_mut()
+            .for_each(|(recipe, predicted)| *predicted = time(problem, recipe, &HopperCosts::SUSTAINED, gpu)),
+        false => correct_near(problem, gpu, candidates),
+    }
+}
+
+/// Corrects the predicted times that are near the least.
+fn correct_near(problem: &Problem, gpu: &GpuDescription, candidates: &mut [(RecipeOf<Hopper>, f64)]) {
+    let least = candidates.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
+    for (recipe, time) in candidates.iter_mut().filter(|(_, time)| *time <= least * NEAR) {
+        *time = corrected(problem, recipe, gpu, *time);
+    }
 }
 
 /// The candidates that divide k into this number of ranges: in a cluster or by split-K.
@@ -94,6 +139,7 @@ pub(crate) fn candidates_in_ranges(
         cluster_k => (cluster_k == ranges).then_some(Split::Whole),
     };
     each_candidate(problem, splits, |recipe| all.push((recipe, predicted(problem, &recipe, gpu))));
+    correct(problem, gpu, &mut all);
     all
 }
 
@@ -154,7 +200,7 @@ fn each_candidate<S: IntoIterator<Item = Split>>(
     }
 }
 
-/// The predicted microseconds with the fitted costs.
+/// The predicted microseconds with the fitted costs, without the correction.
 fn predicted(problem: &Problem, recipe: &RecipeOf<Hopper>, gpu: &GpuDescription) -> f64 {
     time(problem, recipe, &HopperCosts::FITTED, gpu)
 }
@@ -277,14 +323,15 @@ mod tests {
         }
     }
 
-    /// Each choice is within 2 % of the fastest measured candidate.
+    /// Each choice is within 2 % of the fastest measured candidate, but for 64×4096×4096: 11.2 µs,
+    /// 128×64 in a cluster along k 10.6.
     #[test]
     fn hopper_choice_for_five_shapes_is_unchanged() {
         for (sizes, expected) in [
-            ([1024, 1024, 1024], "hopper_bf16_64x128x64_consumers1_stages8_ccc_swapped"),
+            ([1024, 1024, 1024], "hopper_bf16_64x128x64_consumers1_stages8"),
             ([2048, 2048, 2048], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
             ([8192, 8192, 8192], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
-            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_clusterk2_ccc_swapped"),
+            ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_clusterk2"),
             ([16, 4096, 4096], "hopper_bf16_64x16x64_consumers1_stages12_clusterk2_ccc_swapped"),
         ] {
             assert_eq!(chosen(Type::BF16, sizes, true, (9, 0)), expected, "{sizes:?}");

@@ -7,15 +7,15 @@
 //! * the time of TMA, per requested row of 128 bytes. A row takes more clocks where it is not
 //!   aligned to 128 bytes. The two SMs of a TPC share TMA throughput (measured). Blocks of a
 //!   cluster request only their part of a multicast tile;
-//! * the time of memory, and the latency of a load, divided by the stages. A tile that is
-//!   contiguous along m or n is copied with elements of the next one, unless it is a multiple of 64
-//!   wide. Tiles of the first wave find these in the L2 cache. Later waves read them from memory
-//!   again (measured).
+//! * the time of memory, also that of an SM and of a CPC, and the latency of a load, divided by the
+//!   stages. A tile that is contiguous along m or n is copied with elements of the next one, unless
+//!   it is a multiple of 64 wide. Tiles of the first wave find these in the L2 cache. Later waves
+//!   read them from memory again (measured).
 //!
-//! To this the model adds the epilogue of each tile, which ping-pong consumers hide, the prologue
-//! of the pipeline, and the time of device memory that is not hidden. Stream-K adds the fix-up. The
-//! total is bounded below by the power limit, to which traffic of memory and of the L2 cache
-//! contributes.
+//! To this the model adds the epilogue of each tile, which overlaps with the copies of the next one
+//! and which ping-pong consumers hide, the prologue of the pipeline, and the time of device memory
+//! that is not hidden. Stream-K adds the fix-up. Power lowers the clocks, and its limit bounds the
+//! total, to which traffic of memory and of the L2 cache contributes.
 //!
 //! The constants are in [`HopperCosts`]. `benchmarks/cost/fit_plan.py` fits them to measurements on
 //! an H100 and an H200: first to the times, then to the losses of the choices. It prints how good
@@ -36,6 +36,9 @@ pub(super) const TMA_ROW_ELEMENTS: usize = 64;
 const PACK_TILE: f64 = pack::TILE as f64;
 /// Elements of a 64-byte access to memory.
 const MEMORY_ACCESS_ELEMENTS: u32 = 32;
+
+/// SMs of a CPC, three TPCs.
+const SMS_OF_CPC: f64 = 6.0;
 
 /// The numbers of tiles along m and n, padded to whole clusters.
 pub(super) fn tiles(problem: &Problem, pipeline: Pipeline, swapped: bool) -> [usize; 2] {
@@ -145,7 +148,8 @@ pub(super) fn time(problem: &Problem, recipe: &RecipeOf<Hopper>, costs: &HopperC
     time_within(problem, recipe, costs, gpu, f64::INFINITY).unwrap_or(f64::INFINITY)
 }
 
-/// The predicted microseconds of a product, or `None` if `wgmma` alone takes longer than `limit`.
+/// The predicted microseconds of a product, or `None` if the start and `wgmma` alone take longer
+/// than `limit`.
 pub(super) fn time_within(
     problem: &Problem,
     recipe: &RecipeOf<Hopper>,
@@ -167,7 +171,8 @@ pub(super) fn time_within(
     let work_tiles = tiles_m * tiles_n * problem.batches as f64 * f64::from(splits);
     let concurrent_tiles = f64::from(concurrent_tiles(multiprocessors, kernel.pipeline));
     let waves = work_tiles / concurrent_tiles;
-    if k_steps * wgmma_time * if is_stream_k { costs.stream_k_step * waves } else { waves.ceil() } > limit {
+    let steps = k_steps * if is_stream_k { costs.stream_k_step * waves } else { waves.ceil() };
+    if costs.launch_start + steps * wgmma_time > limit {
         return None;
     }
     let waves = waves.floor();
@@ -216,12 +221,19 @@ pub(super) fn time_within(
     let wave = |tiles: f64| {
         let blocks = tiles * f64::from(cluster_k);
         let busy = blocks / f64::from(multiprocessors);
-        // The SMs of a TPC share TMA and loads from memory.
-        let [tma, blocks_of_tpc] =
-            if busy > 0.5 { [traffic.tma, 2.0] } else { [traffic.tma * costs.tma_unshared, 1.0] };
+        // The SMs of a TPC share TMA, and the SMs of a CPC loads from memory. The scheduler fills
+        // the TPCs evenly with their first block, and unevenly with their second. Clusters of four
+        // have second blocks earlier, as they do not fill the GPCs.
+        let shares_tpcs = tiles > 0.5 * concurrent_tiles;
+        let tma = if shares_tpcs { traffic.tma } else { traffic.tma * costs.tma_unshared };
+        let blocks_of_cpc = match shares_tpcs {
+            false => (busy * SMS_OF_CPC).ceil(),
+            true => SMS_OF_CPC * (1.0 - costs.uneven * (1.0 - busy)),
+        };
         let contention = clock_scale * traffic.bytes / costs.l2_contention;
         let wgmma = wgmma_time + contention * busy * busy + traffic.zero_fill * busy;
-        let memory = bytes_per_step / (gpu.memory(costs.memory) / blocks).min(costs.tpc_memory / blocks_of_tpc);
+        let block_memory = costs.sm_memory.min(costs.cpc_memory / blocks_of_cpc);
+        let memory = bytes_per_step / (gpu.memory(costs.memory) / blocks).min(block_memory);
         let steps = k_steps * step_maximum([wgmma, tma, memory, latency]);
         let tile = match kernel.pipeline.ping_pong {
             false => steps + tile_time,
@@ -231,11 +243,13 @@ pub(super) fn time_within(
                 bounds[0].max(bounds[1])
             }
         };
-        // The copies of a tile of one k-step overlap with the epilogue of the tile before it.
-        let next_tile = if k_steps < 2.0 && !kernel.pipeline.ping_pong {
-            step_maximum([wgmma + tile_time, tma, memory, latency])
-        } else {
+        // The copies of a tile overlap with the epilogue of the one before, if the stages suffice.
+        let next_tile = if kernel.pipeline.ping_pong {
             tile
+        } else {
+            let copy = step_maximum([0.0, tma, memory, latency]);
+            let exposed = (tile_time - f64::from(kernel.pipeline.stages) * copy).max(0.0);
+            step_maximum([k_steps * wgmma + tile_time, k_steps * copy + exposed, 0.0, 0.0])
         };
         (tile, next_tile, costs.prologue * wgmma_time.min(tma))
     };
@@ -261,7 +275,9 @@ pub(super) fn time_within(
     // The energy of traffic, in the floating-point operations that take as much.
     let read_flops = costs.l2_read_flops * traffic.bytes * work_tiles * f64::from(cluster_k) * k_steps;
     let flops = 2.0 * extents[0] * k * extents[1] * batches + read_flops + costs.memory_flops * bytes;
-    let time = bound_maximum([compute, flops / power]);
+    // Clocks fall with the power that operations take, also below the limit. Padding and idle SMs
+    // take hardly any.
+    let time = bound_maximum([compute + costs.slowdown * flops / power, flops / power]);
     // Partial sums are padded to whole tiles.
     let padded = tiles_m * f64::from(rows) * tiles_n * f64::from(cols);
     let partial_bytes = padded * f64::from(splits) * batches * 2.0 * 4.0;

@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Fits the correction of the predicted times of pipelines, plan/hopper_trees.rs:
+
+    python3 benchmarks/cost/fit_trees.py [--write]
+
+Needs numpy, scikit-learn and cargo, and a minute; the costs in plan/hopper_costs.rs first (fit_plan.py).
+Prints the loss of the choice among measured recipes on products held out, without and with the trees; with
+--write the file is replaced. The trees are gradient boosting of the logarithm of the measured by the predicted
+time, mostly without the mean of a product. The features are those of hopper_correction.rs.
+"""
+import gzip
+import re
+import subprocess
+import sys
+import tempfile
+from math import ceil, log
+from pathlib import Path
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+DATA = HERE / "plan.txt.gz"
+TREES = ROOT / "crates/tegula-kernels/src/plan/hopper_trees.rs"
+# As in hopper_correction.rs.
+LIMIT, NEAR = 0.12, 1.15
+# 10^6 operations per microsecond from which plans have other costs, without trees: SUSTAINED of hopper.rs.
+SUSTAINED = 0.6 * 750
+# Bytes per microsecond.
+MEMORY = {"h100": 3352320, "h200": 4916736}
+# The part of the mean error of a product that is forgiven, as only the order of recipes matters.
+FORGIVEN = 0.85
+# The H100 has fewer kinds of measurements.
+WEIGHTS = {"h100": 0.25, "h200": 1.0}
+FOLDS = 4
+PARAMETERS = {"max_iter": 48, "learning_rate": 0.2, "max_depth": 5, "max_leaf_nodes": 32, "min_samples_leaf": 40,
+              "l2_regularization": 3.0, "early_stopping": False, "max_bins": 64}
+NAME = re.compile(r"hopper_b?f16_(\d+)x(\d+)x64_consumers\d_stages\d+(.*)")
+
+
+def predictions(lines):
+    """Predicted microseconds without the correction; NaN for a recipe that is no candidate."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("".join(lines))
+        file.flush()
+        command = ["cargo", "run", "--release", "--quiet", "-p", "tegula-kernels", "--example", "predict", "--", file.name]
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        values = [field.split("=")[1] for field in process.stdout.readline().split()]
+        output, _ = process.communicate(" ".join(values) + "\n")
+        return np.array(output.split(), float)
+
+
+def flops(product):
+    """The operations of a product."""
+    m, n, k, batches = (*map(int, product[3:]), 1)[:4]
+    return 2 * m * n * k * batches
+
+
+def features(product, name, time):
+    """The features of a recipe, as in hopper_correction.rs."""
+    gpu, _, _, *extents = product
+    m, n, k, batches = (*map(int, extents), 1)[:4]
+    rows, cols, rest = NAME.match(name).groups()
+    rows, cols = int(rows), int(cols)
+
+    def number(pattern, default=1):
+        found = re.search(pattern, rest)
+        return int(found[1]) if found else default
+
+    cluster = re.search(r"_cluster(\d)x(\d)", rest)
+    cluster_m, cluster_n = map(int, cluster.groups()) if cluster else (1, 1)
+    cluster_k, splits = number(r"_clusterk(\d)"), number(r"_splitk_(\d+)")
+    orders = re.search(r"_([rc]{3})(?:_|$)", rest)
+    orders = orders[1] if orders else "rrr"
+    extents = (n, m) if "_swapped" in rest else (m, n)
+    counts = [ceil(extent / (tile * blocks)) * blocks
+              for extent, tile, blocks in zip(extents, (rows, cols), (cluster_m, cluster_n))]
+    blocks = cluster_m * cluster_n * cluster_k
+    concurrent = {4: 30 * 4, 8: 15 * 8}.get(blocks, 132) // cluster_k
+    waves = counts[0] * counts[1] * batches * splits / concurrent
+    k_steps = ceil(ceil(k / 64) / (cluster_k * splits))
+    stored_by_tma = splits == 1 and not re.search(r"_e(?:_|$)", rest)
+    return [rows, cols, cluster_m, cluster_n, cluster_k, splits, "_pingpong" in rest, "_streamk" in rest, min(waves, 64),
+            1 - waves / max(ceil(waves), 1), k_steps, orders[0] == "r", orders[1] == "c", cols % 64,
+            extents[0] / (counts[0] * rows), extents[1] / (counts[1] * cols), stored_by_tma, time,
+            (m * k + k * n + m * n) * batches * 2 / (MEMORY[gpu] * time), flops(product) / time / 1e6]
+
+
+def summary(name, losses):
+    within = ", ".join(f"{round(100 * limit)} %: {(losses < limit).mean():.2f}" for limit in (0.05, 0.15))
+    print(f"{name}: {len(losses)} products, choice within {within}; mean loss {100 * losses.mean():.1f} %")
+
+
+class Measurements:
+    """The recipes of pipelines, by product."""
+
+    def __init__(self):
+        lines = [line for line in gzip.open(DATA, "rt") if line.split()[-1].startswith("hopper_")]
+        times = predictions(lines)
+        least = {}
+        for line, time in zip(lines, times):
+            product = line.rsplit(" ", 2)[0]
+            least[product] = min(least.get(product, np.inf), time if np.isfinite(time) else np.inf)
+
+        def is_used(line, time):
+            product = line.rsplit(" ", 2)[0]
+            return np.isfinite(time) and len(product.split()) == 6 and flops(product.split()) / least[product] / 1e6 < SUSTAINED
+
+        used = [is_used(line, time) for line, time in zip(lines, times)]
+        fields = [line.split() for line, use in zip(lines, used) if use]
+        self.times = times[used]
+        numbers = {product: i for i, product in enumerate(dict.fromkeys(tuple(field[:-2]) for field in fields))}
+        self.products = list(numbers)
+        self.product = np.array([numbers[tuple(field[:-2])] for field in fields])
+        us = np.array([float(field[-2]) for field in fields])
+        count = len(numbers)
+        best, least = np.full(count, np.inf), np.full(count, np.inf)
+        np.minimum.at(best, self.product, us)
+        np.minimum.at(least, self.product, self.times)
+        self.loss = us / best[self.product] - 1
+        self.near = self.times <= NEAR * least[self.product]
+        weights = np.exp(-8 * self.loss) + 0.05
+        error = np.log(us / self.times)
+        total = np.bincount(self.product, weights, count)
+        mean = np.bincount(self.product, weights * error, count) / total
+        self.error = error - FORGIVEN * mean[self.product]
+        self.weights = weights * np.array([WEIGHTS[field[0]] for field in fields])
+        self.features = np.array([features(field[:-2], field[-1], time) for field, time in zip(fields, self.times)], float)
+
+    def losses(self, correction):
+        """The loss of the choice for each product."""
+        times = np.log(self.times) + np.where(self.near, np.clip(correction, -LIMIT, LIMIT), 0)
+        order = np.lexsort((times, self.product))
+        return self.loss[order[np.unique(self.product[order], return_index=True)[1]]]
+
+    def fitted(self, used):
+        model = HistGradientBoostingRegressor(**PARAMETERS)
+        return model.fit(self.features[used], self.error[used], sample_weight=self.weights[used])
+
+
+def number(value):
+    """A number in Rust, without more digits than a single-precision number has."""
+    text = f"{value:.6g}"
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def write(model):
+    """Replaces the file of the trees, each node before its children."""
+    nodes, roots = [], []
+
+    def add(tree, i):
+        node = tree[i]
+        if node["is_leaf"]:
+            nodes.append(f"(255, {number(node['value'])}, 0)")
+            return
+        at = len(nodes)
+        nodes.append("")
+        add(tree, node["left"])
+        nodes[at] = f"({node['feature_idx']}, {number(node['num_threshold'])}, {len(nodes)})"
+        add(tree, node["right"])
+
+    for [predictor] in model._predictors:
+        roots.append(str(len(nodes)))
+        add(predictor.nodes, 0)
+
+    def wrapped(items):
+        lines, line = [], "   "
+        for item in items:
+            if len(line) + len(item) + 2 > 118:
+                lines.append(line)
+                line = "   "
+            line += f" {item},"
+        return "\n".join([*lines, line])
+
+    mean = number(float(model._baseline_prediction.ravel()[0]))
+    TREES.write_text(
+        "//! The trees of `hopper_correction`, by `benchmarks/cost/fit_trees.py`.\n\n"
+        "/// The feature, the threshold and the next node if the feature exceeds it, otherwise the node\n"
+        "/// that follows; or 255 and the value of a leaf.\n"
+        "type Node = (u8, f32, u16);\n\n"
+        "/// The value before that of the trees.\n"
+        f"pub(super) const MEAN: f64 = {mean};\n"
+        "/// The first node of each tree.\n#[rustfmt::skip]\n"
+        f"pub(super) static TREES: [u16; {len(roots)}] = [\n{wrapped(roots)}\n];\n"
+        "/// The nodes, each before its children.\n#[rustfmt::skip]\n"
+        f"pub(super) static NODES: [Node; {len(nodes)}] = [\n{wrapped(nodes)}\n];\n"
+    )
+
+
+data = Measurements()
+none = np.zeros(len(data.times))
+summary("without trees", data.losses(none))
+folds = np.random.default_rng(0).permutation(len(data.products)) % FOLDS
+held_out = none.copy()
+for fold in range(FOLDS):
+    used = folds[data.product] != fold
+    held_out[~used] = data.fitted(used).predict(data.features[~used])
+summary("held out", data.losses(held_out))
+model = data.fitted(np.full(len(data.times), True))
+summary("fitted", data.losses(model.predict(data.features)))
+if "--write" in sys.argv:
+    write(model)
