@@ -39,13 +39,17 @@ const GPU: [(&str, &str, &[&str], &str, Sizes); 16] = [
 ];
 
 /// Lines of the CPU table: label, file, numbers of threads.
-const CPU: [(&str, &str, &[f64]); 11] = [
+const CPU: [(&str, &str, &[f64]); 15] = [
     ("f32", "cpu-f32", &[1.0, 2.0]),
     ("f64", "cpu-f64", &[1.0, 2.0]),
     ("f32, Zen 5, layers of models too", "cpu-zen5-f32", &[1.0, 2.0]),
     ("f64, Zen 5, layers of models too", "cpu-zen5-f64", &[1.0, 2.0]),
     ("bf16, Zen 5, layers of models too", "cpu-zen5-bf16", &[1.0, 2.0]),
     ("i8, Zen 5, layers of models too", "cpu-zen5-i8", &[1.0, 2.0]),
+    ("f32, Zen 4, layers of models too", "cpu-zen4-f32", &[1.0, 2.0]),
+    ("f64, Zen 4, layers of models too", "cpu-zen4-f64", &[1.0]),
+    ("bf16, Zen 4, layers of models too", "cpu-zen4-bf16", &[1.0]),
+    ("i8, Zen 4, layers of models", "cpu-zen4-i8", &[1.0]),
     ("f32, layers of models too", "cpu-spr16-f32", &[16.0]),
     ("f64", "cpu-spr16-f64", &[16.0]),
     ("bf16 (AMX)", "cpu-bf16", &[1.0, 2.0]),
@@ -54,7 +58,7 @@ const CPU: [(&str, &str, &[f64]); 11] = [
 ];
 
 /// Files of which only the losing rows are in a table.
-const LOSING_ONLY: [&str; 14] = [
+const LOSING_ONLY: [&str; 20] = [
     "h200-models-bf16-nn",
     "h200-models-f16",
     "h200-models-f32",
@@ -69,6 +73,12 @@ const LOSING_ONLY: [&str; 14] = [
     "cpu-zen5-nt-i8",
     "cpu-zen5-vectors-f32",
     "cpu-zen5-vectors-f64",
+    "cpu-zen4-nt-f32",
+    "cpu-zen4-nt-f64",
+    "cpu-zen4-nt-bf16",
+    "cpu-zen4-nt-i8",
+    "cpu-zen4-vectors-f32",
+    "cpu-zen4-vectors-f64",
 ];
 
 /// Rows at or above this ratio are not listed as losing.
