@@ -3,17 +3,15 @@
 
     python3 benchmarks/cost/fit_trees.py [--write]
 
-Needs numpy, scikit-learn and cargo, and a minute; the costs in plan/hopper_costs.rs first (fit_plan.py).
-Prints the loss of the choice among measured recipes on products held out, without and with the trees; with
---write the file is replaced. The trees are gradient boosting of the logarithm of the measured by the predicted
-time, mostly without the mean of a product. The features are those of hopper_correction.rs.
+Needs numpy, scikit-learn and cargo, and a minute; the costs in plan/hopper_costs.rs first
+(fit_plan.py). Prints the loss of the choice among measured recipes on products held out, without
+and with the trees; with --write the file is replaced. The trees are gradient boosting of the
+logarithm of the measured by the predicted time, mostly without the mean of a product.
 """
 import gzip
-import re
 import subprocess
 import sys
 import tempfile
-from math import ceil, log
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +23,11 @@ DATA = HERE / "plan.txt.gz"
 TREES = ROOT / "crates/tegula-kernels/src/plan/hopper_trees.rs"
 # As in hopper_correction.rs.
 LIMIT, NEAR = 0.12, 1.15
-# 10^6 operations per microsecond from which plans have other costs, without trees: SUSTAINED of hopper.rs.
+# 10^6 operations per microsecond from which plans have other costs, without trees: SUSTAINED_RATE of
+# hopper.rs.
 SUSTAINED = 0.6 * 750
-# Bytes per microsecond.
-MEMORY = {"h100": 3352320, "h200": 4916736}
+# The number of features, and the one that is the predicted time.
+FEATURES, TIME = 20, 17
 # The part of the mean error of a product that is forgiven, as only the order of recipes matters.
 FORGIVEN = 0.85
 # The H100 has fewer kinds of measurements.
@@ -36,55 +35,24 @@ WEIGHTS = {"h100": 0.25, "h200": 1.0}
 FOLDS = 4
 PARAMETERS = {"max_iter": 48, "learning_rate": 0.2, "max_depth": 5, "max_leaf_nodes": 32, "min_samples_leaf": 40,
               "l2_regularization": 3.0, "early_stopping": False, "max_bins": 64}
-NAME = re.compile(r"hopper_b?f16_(\d+)x(\d+)x64_consumers\d_stages\d+(.*)")
 
 
-def predictions(lines):
-    """Predicted microseconds without the correction; NaN for a recipe that is no candidate."""
+def features(lines):
+    """The features of measured recipes, by hopper_correction.rs; NaN if one is no candidate."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("".join(lines))
         file.flush()
-        command = ["cargo", "run", "--release", "--quiet", "-p", "tegula-kernels", "--example", "predict", "--", file.name]
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        values = [field.split("=")[1] for field in process.stdout.readline().split()]
-        output, _ = process.communicate(" ".join(values) + "\n")
-        return np.array(output.split(), float)
+        command = ["cargo", "run", "--release", "--quiet", "-p", "tegula-kernels", "--example", "predict", "--"]
+        command += [file.name, "--features"]
+        output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    rows = [np.array(line.split(), float) for line in output.stdout.splitlines()]
+    return np.array([row if len(row) > 1 else np.full(FEATURES, np.nan) for row in rows])
 
 
 def flops(product):
     """The operations of a product."""
     m, n, k, batches = (*map(int, product[3:]), 1)[:4]
     return 2 * m * n * k * batches
-
-
-def features(product, name, time):
-    """The features of a recipe, as in hopper_correction.rs."""
-    gpu, _, _, *extents = product
-    m, n, k, batches = (*map(int, extents), 1)[:4]
-    rows, cols, rest = NAME.match(name).groups()
-    rows, cols = int(rows), int(cols)
-
-    def number(pattern, default=1):
-        found = re.search(pattern, rest)
-        return int(found[1]) if found else default
-
-    cluster = re.search(r"_cluster(\d)x(\d)", rest)
-    cluster_m, cluster_n = map(int, cluster.groups()) if cluster else (1, 1)
-    cluster_k, splits = number(r"_clusterk(\d)"), number(r"_splitk_(\d+)")
-    orders = re.search(r"_([rc]{3})(?:_|$)", rest)
-    orders = orders[1] if orders else "rrr"
-    extents = (n, m) if "_swapped" in rest else (m, n)
-    counts = [ceil(extent / (tile * blocks)) * blocks
-              for extent, tile, blocks in zip(extents, (rows, cols), (cluster_m, cluster_n))]
-    blocks = cluster_m * cluster_n * cluster_k
-    concurrent = {4: 30 * 4, 8: 15 * 8}.get(blocks, 132) // cluster_k
-    waves = counts[0] * counts[1] * batches * splits / concurrent
-    k_steps = ceil(ceil(k / 64) / (cluster_k * splits))
-    stored_by_tma = splits == 1 and not re.search(r"_e(?:_|$)", rest)
-    return [rows, cols, cluster_m, cluster_n, cluster_k, splits, "_pingpong" in rest, "_streamk" in rest, min(waves, 64),
-            1 - waves / max(ceil(waves), 1), k_steps, orders[0] == "r", orders[1] == "c", cols % 64,
-            extents[0] / (counts[0] * rows), extents[1] / (counts[1] * cols), stored_by_tma, time,
-            (m * k + k * n + m * n) * batches * 2 / (MEMORY[gpu] * time), flops(product) / time / 1e6]
 
 
 def summary(name, losses):
@@ -97,7 +65,8 @@ class Measurements:
 
     def __init__(self):
         lines = [line for line in gzip.open(DATA, "rt") if line.split()[-1].startswith("hopper_")]
-        times = predictions(lines)
+        all_features = features(lines)
+        times = all_features[:, TIME]
         least = {}
         for line, time in zip(lines, times):
             product = line.rsplit(" ", 2)[0]
@@ -126,7 +95,7 @@ class Measurements:
         mean = np.bincount(self.product, weights * error, count) / total
         self.error = error - FORGIVEN * mean[self.product]
         self.weights = weights * np.array([WEIGHTS[field[0]] for field in fields])
-        self.features = np.array([features(field[:-2], field[-1], time) for field, time in zip(fields, self.times)], float)
+        self.features = all_features[used]
 
     def losses(self, correction):
         """The loss of the choice for each product."""

@@ -5,11 +5,14 @@
 //! `name=value` for each constant. Then it answers each line of values on its standard input with a
 //! line of predicted microseconds, one for each measurement: `nan` for a recipe that is no longer a
 //! candidate, whatever its number of stages. A kernel without such constants keeps its time.
+//!
+//! `predict FILE --features` writes a line for each measurement instead: the features of a pipeline
+//! that the correction of its predicted time knows, or `nan` for any other recipe.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-use tegula_kernels::plan::fit::{Costs, MeasuredRecipes, parse_product};
+use tegula_kernels::plan::fit::{Costs, MeasuredRecipes, correction_features, parse_product};
 use tegula_kernels::plan::{Candidate, GpuDescription, Problem};
 
 type Failure = Box<dyn std::error::Error>;
@@ -22,7 +25,7 @@ struct Case {
 }
 
 fn main() -> Result<(), Failure> {
-    let path = std::env::args().nth(1).ok_or("usage: predict FILE")?;
+    let path = std::env::args().nth(1).ok_or("usage: predict FILE [--features]")?;
     let text = std::fs::read_to_string(path)?;
     let mut cases: HashMap<&str, Case> = HashMap::new();
     let mut measured = Vec::new();
@@ -33,6 +36,15 @@ fn main() -> Result<(), Failure> {
             cases.insert(product, case(product)?);
         }
         measured.push((product, cases[product].recipes.get(name)));
+    }
+    if std::env::args().nth(2).is_some_and(|option| option == "--features") {
+        for (product, candidate) in measured {
+            let Case { problem, gpu, .. } = &cases[product];
+            let features = candidate.and_then(|one| correction_features(problem, &one.recipe, gpu));
+            let texts = features.iter().flatten().map(f64::to_string).collect::<Vec<_>>();
+            println!("{}", if texts.is_empty() { "nan".into() } else { texts.join(" ") });
+        }
+        return Ok(());
     }
     let mut costs = Costs::FITTED;
     let mut names = Vec::new();

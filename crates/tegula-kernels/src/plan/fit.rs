@@ -9,6 +9,7 @@ use super::blocked_costs::BlockedCosts;
 use super::candidates::time_with;
 use super::device::{Caps, GpuDescription};
 use super::fitted::Constants;
+use super::hopper_correction::{FEATURES, features};
 use super::hopper_costs::HopperCosts;
 use super::hopper_time;
 use super::legal::legal;
@@ -60,6 +61,14 @@ impl Costs {
             GemmKernel::Plain(_) => None,
         }
     }
+}
+
+/// What the trees that correct the predicted time of a pipeline know of its recipe, the fitted
+/// prediction included; `None` for other kernels.
+pub fn correction_features(problem: &Problem, recipe: &Recipe, gpu: &GpuDescription) -> Option<[f64; FEATURES]> {
+    let GemmKernel::Hopper(kernel) = recipe.kernel else { return None };
+    let recipe = recipe.map(|_| kernel);
+    Some(features(problem, &recipe, gpu, hopper_time::time(problem, &recipe, &HopperCosts::FITTED, gpu)))
 }
 
 /// The candidates of a product by the names in measurements. A pipeline may have been measured with

@@ -48,8 +48,8 @@ const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
 /// are multiplied faster than their copies arrive; with more stages they were not faster.
 const MAX_STAGES: u32 = 12;
 const MAX_CLIPPED_STAGES: u32 = 10;
-/// The fraction of the operations at the power limit from which the costs there are better.
-const SUSTAINED: f64 = 0.6;
+/// The fraction of the rate at the power limit from which the costs there predict better.
+const SUSTAINED_RATE: f64 = 0.6;
 /// Bytes of the L2 cache.
 const L2_BYTES: usize = 50 << 20;
 /// Bytes of A that stay in the L2 cache beside B and C.
@@ -105,7 +105,7 @@ pub(crate) fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<(Recipe
 /// reaches the power limit, where clocks are lower, and if it is a batch.
 fn is_sustained(problem: &Problem, gpu: &GpuDescription, time: f64) -> bool {
     let flops = [problem.m, problem.n, problem.k, problem.batches].iter().fold(2.0, |flops, &one| flops * one as f64);
-    problem.batches > 1 || flops / gpu.power_limited_flops() > SUSTAINED * time
+    problem.batches > 1 || flops / gpu.power_limited_flops() > SUSTAINED_RATE * time
 }
 
 /// Corrects predicted times, or replaces them by those at the power limit.

@@ -28,8 +28,8 @@ pub(super) const NEAR: f64 = 1.15;
 /// The factor of multicast clusters, of which there are five times as many candidates: the least of
 /// more predictions is lower, although none of them is.
 const CLUSTERS: f64 = 1.01;
-/// The features of a recipe.
-const FEATURES: usize = 20;
+/// The number of features of a recipe.
+pub const FEATURES: usize = 20;
 /// The maximum number of waves that the trees tell apart.
 const MAX_WAVES: f64 = 64.0;
 
@@ -55,7 +55,12 @@ fn value(root: u16, features: &[f64; FEATURES]) -> f64 {
 }
 
 /// The features of a recipe of this predicted time, in the order that the trees know.
-fn features(problem: &Problem, recipe: &RecipeOf<Hopper>, gpu: &GpuDescription, time: f64) -> [f64; FEATURES] {
+pub(super) fn features(
+    problem: &Problem,
+    recipe: &RecipeOf<Hopper>,
+    gpu: &GpuDescription,
+    time: f64,
+) -> [f64; FEATURES] {
     let kernel = &recipe.kernel;
     let Pipeline { tile: [rows, cols, depth], cluster: [cluster_m, cluster_n], cluster_k, .. } = kernel.pipeline;
     let splits = if let Split::SplitK(splits) = recipe.split { splits } else { 1 };
