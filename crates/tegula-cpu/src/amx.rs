@@ -18,6 +18,7 @@ use tegula_core::element::{Element, Scalar};
 
 use super::micro_kernel::{MicroKernel, MicroOperands, OverlappedPacking, PackFn, SelectFn, VECTORS};
 use super::pack_source::PackSource;
+use super::vectors::array;
 use super::x86::{avx512_f32, avx512_i8, avx512_i32};
 
 /// Rows of a tile, and packed values along k that a tile holds.
@@ -357,11 +358,9 @@ unsafe fn store_scaled<S: Scalar + PartialEq>(
         unsafe {
             let (accumulators, c) =
                 (std::slice::from_raw_parts(accumulators.cast::<S>().add(i * SIDE), cols), c.offset(i as isize * row));
-            if beta == S::ZERO {
-                (0..cols).for_each(|j| c.add(j).write(times(alpha, accumulators[j])));
-            } else {
-                (0..cols)
-                    .for_each(|j| c.add(j).write(plus(times(alpha, accumulators[j]), times(beta, c.add(j).read()))));
+            for j in 0..cols {
+                let sum = times(alpha, accumulators[j]);
+                c.add(j).write(if beta == S::ZERO { sum } else { plus(sum, times(beta, c.add(j).read())) });
             }
         }
     }
@@ -390,7 +389,9 @@ unsafe fn pack_rows<T: Element>(from: PackSource<T>, lanes: Range<usize>, k: Ran
                     _mm512_store_si512(to.cast(), here);
                 } else {
                     let to = to.cast::<T>();
-                    (0..valid).for_each(|step| to.add(step).write(at(step).read()));
+                    for step in 0..valid {
+                        to.add(step).write(at(step).read());
+                    }
                     to.add(valid).write_bytes(0, piece_len - valid);
                 }
             }
@@ -419,7 +420,7 @@ unsafe fn pack_panel<T: Element, const K_PACK: usize>(
         for _ in 0..whole {
             // SAFETY: the caller's promise: these rows are in the matrix, and `to` holds whole
             // pieces.
-            unsafe { interleave::<K_PACK>(std::array::from_fn(|d| at.wrapping_offset(d as isize * row)), to) };
+            unsafe { interleave::<K_PACK>(array!([at; K_PACK], |d| at.wrapping_offset(d as isize * row)), to) };
             (at, to) = (at.wrapping_offset(K_PACK as isize * row), to.wrapping_add(2 * ROW));
         }
         for i in whole..steps {
@@ -427,7 +428,7 @@ unsafe fn pack_panel<T: Element, const K_PACK: usize>(
             // SAFETY: as above; rows out of bounds are rows of zeros.
             unsafe {
                 let row = |d| if valid(d) { at.wrapping_offset(d as isize * row) } else { (&raw const ZEROS).cast() };
-                interleave::<K_PACK>(std::array::from_fn(row), to);
+                interleave::<K_PACK>(array!([at; K_PACK], |d| row(d)), to);
             }
             to = to.wrapping_add(2 * ROW);
         }

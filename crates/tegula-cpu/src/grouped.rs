@@ -14,7 +14,8 @@ use half::bf16;
 
 use super::micro_kernel::{MicroKernelFn, MicroOperands};
 use super::vectors::{
-    PREFETCH_STEPS, RowStrides, first16, first32, first64, prefetch_ahead, prefetch_c, step_bf16, wide_step_bytes,
+    PREFETCH_STEPS, RowStrides, array, first16, first32, first64, prefetch_ahead, prefetch_c, step_bf16,
+    wide_step_bytes,
 };
 use super::vnni::{self, in_order, interleave};
 
@@ -103,9 +104,9 @@ macro_rules! grouped {
                     for u in 0..U {
                         let mut sums = accumulators[i][u];
                         if alpha != 1 as $t {
-                            sums = sums.map(|sum| $mul(scale, sum));
+                            sums = array!([scale; $width], |v| $mul(scale, sums[v]));
                         }
-                        let sums = $in_order(sums.map(|sum| $bits(sum)));
+                        let sums = $in_order(array!([_mm512_setzero_si512(); $width], |v| $bits(sums[v])));
                         for v in 0..$width {
                             let left = cols_of(u).saturating_sub(v * LANES).min(LANES);
                             let c = c.wrapping_offset(i as isize * row).wrapping_add(u * COLS + v * LANES);
@@ -217,7 +218,7 @@ unsafe fn no_start<const R: usize>(_: impl Fn(usize) -> *const bf16, _: isize, _
 unsafe fn compensation<const R: usize>(row: impl Fn(usize) -> *const i8, stride: isize, k: usize) -> [i32; R] {
     if stride == 1 {
         // SAFETY: the caller's promise.
-        return std::array::from_fn(|i| unsafe { vnni::compensation_of_row(row(i), k, 0) });
+        return array!([0; R], |i| unsafe { vnni::compensation_of_row(row(i), k, 0) });
     }
     // Rows may share cache lines: all rows of a step, then the next.
     let mut sums = [0i32; R];
@@ -227,15 +228,15 @@ unsafe fn compensation<const R: usize>(row: impl Fn(usize) -> *const i8, stride:
             *sum += i32::from(unsafe { *row(i).wrapping_offset(stride.wrapping_mul(at as isize)) });
         }
     }
-    sums.map(|sum| sum.wrapping_mul(vnni::COMPENSATION))
+    array!([0; R], |i| sums[i].wrapping_mul(vnni::COMPENSATION))
 }
 
 /// Pairs of words along k, for the first 16 columns of each row.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pair_of_vector([even, odd]: [__m512i; 2]) -> [__m512i; 1] {
-    let [even, odd] = [even, odd].map(|row| _mm512_cvtepu16_epi32(_mm512_castsi512_si256(row)));
-    [_mm512_or_si512(even, _mm512_slli_epi32::<16>(odd))]
+    let words = |row| _mm512_cvtepu16_epi32(_mm512_castsi512_si256(row));
+    [_mm512_or_si512(words(even), _mm512_slli_epi32::<16>(words(odd)))]
 }
 
 /// Groups of four unsigned bytes along k, for the first 16 columns of each row.

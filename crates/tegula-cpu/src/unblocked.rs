@@ -7,7 +7,7 @@ use tegula_core::matrix::{Layout, Shape};
 
 use super::blocking::{SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
 use super::isa::Isa;
-use super::micro_kernel::{CpuElement, WHOLE_COLUMNS};
+use super::micro_kernel::{CpuElement, MicroKernel, WHOLE_COLUMNS};
 use super::pack_source::PackSource;
 use super::unpacked::{BReads, UnpackedProduct};
 
@@ -18,8 +18,10 @@ use super::unpacked::{BReads, UnpackedProduct};
 /// have any stride. Otherwise as for [`UnpackedProduct::run`].
 pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<T>) -> bool {
     let kernel = T::micro_kernel(isa);
-    let UnpackedProduct { sizes: sizes @ [_, n, k], a_strides, b, b_strides, .. } = *product;
-    let run = |product: UnpackedProduct<T>| {
+    let UnpackedProduct { sizes, a_strides, b_strides, .. } = *product;
+    // By reference: a copy would load vectors of fields that were just stored one by one, which
+    // waits for the stores.
+    let run = |product: &UnpackedProduct<T>| {
         // SAFETY: the caller's promise.
         unsafe { product.run(kernel) };
         true
@@ -28,26 +30,40 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
         return false;
     }
     if reads_whole_columns(kernel, sizes, a_strides, b_strides) {
-        return run(UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product });
+        return run(&UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product });
     }
     if !is_small_unpacked(kernel, sizes) {
         return false;
     }
     if b_strides[0] == 1 {
-        return run(*product);
+        return run(product);
     }
     if b_strides[1] != 1 || kernel.k_pack != 1 {
         return false;
     }
-    // Transposed on the stack.
+    // SAFETY: the caller's promise.
+    unsafe { multiply_transposed(kernel, product) };
+    true
+}
+
+/// Multiplies a small product with columns of B contiguous along k: B is transposed on the stack.
+///
+/// Not inlined, or all small products would touch the pages of that stack.
+///
+/// # Safety
+/// As for [`multiply_small`].
+#[inline(never)]
+unsafe fn multiply_transposed<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
+    let UnpackedProduct { sizes: [_, n, k], b, b_strides, .. } = *product;
     let mut rows = Aligned([const { MaybeUninit::<T::Acc>::uninit() }; SMALL_EXTENT * SMALL_EXTENT]);
     let (stride, rows) = (n.next_multiple_of(kernel.vector_len), rows.0.as_mut_ptr().cast::<T::Acc>());
     let layout = Layout { shape: Shape::new(n, k), strides: [0, b_strides[0], 1], offset: 0 };
-    // SAFETY: the caller's promise for B. The rows are at most as long as the array is wide, since
-    // vectors divide it.
-    unsafe { kernel.pack_b(PackSource::rows(b, layout), 0..n, 0..k, stride, rows) };
-    // Values of one step are elements.
-    run(UnpackedProduct { b: rows.cast(), b_strides: [1, stride as isize], ..*product })
+    // SAFETY: the caller's promise. The rows are at most as long as the array is wide, since vectors
+    // divide it. Packed values of one step are elements.
+    unsafe {
+        kernel.pack_b(PackSource::rows(b, layout), 0..n, 0..k, stride, rows);
+        UnpackedProduct { b: rows.cast(), b_strides: [1, stride as isize], ..*product }.run(kernel);
+    }
 }
 
 /// Rows that begin at cache lines.

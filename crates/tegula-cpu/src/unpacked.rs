@@ -117,7 +117,8 @@ impl<T: CpuElement> UnpackedProduct<T> {
             operands.b = self.b.wrapping_add(col).cast();
             // Two chunks of columns ahead, about as long as memory takes.
             let ahead = if prefetched && col + 2 * cols < n { 2 * cols * size_of::<T>() } else { 0 };
-            let (passes, mut pass) = (m.div_ceil(max_rows), 0);
+            // A division takes longer than a small micro-tile.
+            let (passes, mut pass) = (if ahead > 0 { m.div_ceil(max_rows) } else { 0 }, 0);
             while row < m {
                 match ahead {
                     0 => {}

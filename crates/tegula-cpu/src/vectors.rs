@@ -177,6 +177,21 @@ macro_rules! update_c {
 }
 pub(super) use update_c;
 
+/// An array, from the value for each index.
+///
+/// `from_fn` and `map` are compiled without the instruction set, so closures that need it are
+/// inlined only where these functions are inlined before.
+macro_rules! array {
+    ([$any:expr; $len:expr], |$i:ident| $value:expr) => {{
+        let mut values = [$any; $len];
+        for $i in 0..$len {
+            values[$i] = $value;
+        }
+        values
+    }};
+}
+pub(super) use array;
+
 /// `sum` plus the products of four signed bytes of `a` and four unsigned bytes of `b`, wrapping.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
@@ -189,7 +204,7 @@ pub fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub fn step_bf16(a: __m512, b: __m512, sum: __m512) -> __m512 {
     // SAFETY: all are vectors of 64 bytes.
-    let [a, b] = [a, b].map(|bits| unsafe { std::mem::transmute::<__m512, __m512bh>(bits) });
+    let [a, b] = unsafe { std::mem::transmute::<[__m512; 2], [__m512bh; 2]>([a, b]) };
     _mm512_dpbf16_ps(sum, a, b)
 }
 

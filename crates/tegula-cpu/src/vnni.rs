@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::caches::Caches;
 use super::micro_kernel::COMPENSATED_ROWS;
 use super::pack_source::PackSource;
-use super::vectors::{PANELS_AHEAD, panels_need_prefetch, prefetch_ahead};
+use super::vectors::{PANELS_AHEAD, array, panels_need_prefetch, prefetch_ahead};
 
 /// Steps of k in one packed value.
 pub const K_PACK: usize = 4;
@@ -82,8 +82,10 @@ pub unsafe fn pack_lane_major(from: PackSource<i8>, lanes: Range<usize>, k: Rang
         // SAFETY: the caller's promise: these elements are in the matrix, and `to` holds all steps.
         unsafe {
             let column = |i| from.at(lanes.start, k.start + at + i).cast::<u64>().read_unaligned();
-            let rows = transpose([0, 1, 2, 3, 4, 5, 6, 7].map(column));
-            (0..8).for_each(|i| row(i).add(at).cast::<u64>().write_unaligned(rows[i]));
+            let rows = transpose(array!([0; 8], |i| column(i)));
+            for i in 0..8 {
+                row(i).add(at).cast::<u64>().write_unaligned(rows[i]);
+            }
         }
     }
     for i in 0..lanes.len() {
@@ -93,7 +95,9 @@ pub unsafe fn pack_lane_major(from: PackSource<i8>, lanes: Range<usize>, k: Rang
             if step == 1 {
                 row(i).copy_from_nonoverlapping(at(0), k.len());
             } else {
-                (transposed..k.len()).for_each(|done| row(i).add(done).write(at(done).read()));
+                for done in transposed..k.len() {
+                    row(i).add(done).write(at(done).read());
+                }
             }
             row(i).add(k.len()).write_bytes(0, k.len().next_multiple_of(K_PACK) - k.len());
         }
@@ -165,10 +169,13 @@ unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
         // Rows out of bounds repeat the last one.
         let row = |d: usize| from.at(lanes.start, (at + d).min(k.end - 1));
         if prefetches {
-            (0..K_PACK).for_each(|d| prefetch_ahead(row(d), PANELS_AHEAD));
+            for d in 0..K_PACK {
+                prefetch_ahead(row(d), PANELS_AHEAD);
+            }
         }
         // SAFETY: the caller's promise; masked bytes are not read.
-        let rows = [0, 1, 2, 3].map(|d| unsafe { _mm512_maskz_loadu_epi8(mask, row(d)) });
+        let row = |d| unsafe { _mm512_maskz_loadu_epi8(mask, row(d)) };
+        let rows = [row(0), row(1), row(2), row(3)];
         for (i, step) in in_order(interleave(rows)).into_iter().enumerate().take(lanes.len().div_ceil(LANES)) {
             // SAFETY: as above.
             unsafe { _mm512_storeu_si512(to.wrapping_add(i * LANES).cast(), step) };

@@ -6,7 +6,6 @@
 //! The lanes of an accumulator hold steps of k, and are added at the end.
 
 use std::arch::x86_64::*;
-use std::array::from_fn;
 
 use half::{bf16, f16};
 
@@ -48,7 +47,7 @@ macro_rules! whole_columns {
                 while left >= STEPS {
                     for v in 0..TURN {
                         // SAFETY: the caller's promise.
-                        let a: [_; R] = from_fn(|i| unsafe { $whole_load(rows.at(a, i).wrapping_add(v * $lanes)) });
+                        let a = array!([$zero; R], |i| unsafe { $whole_load(rows.at(a, i).wrapping_add(v * $lanes)) });
                         for j in 0..C {
                             let b = cols.at(b, j).wrapping_add(v * $lanes);
                             if R > 1 {
@@ -69,7 +68,7 @@ macro_rules! whole_columns {
                         break;
                     }
                     // SAFETY: the caller's promise; only these lanes are read.
-                    let a: [_; R] = from_fn(|i| unsafe { $load(rows.at(a, i).wrapping_add(v * $lanes), lanes) });
+                    let a = array!([$zero; R], |i| unsafe { $load(rows.at(a, i).wrapping_add(v * $lanes), lanes) });
                     for j in 0..C {
                         // SAFETY: as above.
                         let b = unsafe { $load(cols.at(b, j).wrapping_add(v * $lanes), lanes) };
@@ -78,7 +77,17 @@ macro_rules! whole_columns {
                         }
                     }
                 }
-                sums.map(|row| row.map(|sums| $sum(sums[1..].iter().fold(sums[0], |sum, &other| $add(sum, other)))))
+                let mut products = [[0 as $t; C]; R];
+                for i in 0..R {
+                    for j in 0..C {
+                        let mut sum = sums[i][j][0];
+                        for other in 1..S {
+                            sum = $add(sum, sums[i][j][other]);
+                        }
+                        products[i][j] = $sum(sum);
+                    }
+                }
+                products
             }
 
             /// # Safety

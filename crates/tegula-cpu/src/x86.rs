@@ -137,7 +137,7 @@ macro_rules! select {
 
 /// Defines the constructor of a [`MicroKernel`] from its selector.
 macro_rules! micro_kernels {
-    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr, first_rows $first_rows:expr, whole_rows $whole_rows:expr, whole_columns $whole_columns:expr) => {
+    ($(#[$doc:meta])* $name:ident: $features:literal, $t:ty as $vector:ty, $select:ident, unpacked $unpacked:ident, rows $max_rows:expr, tile $high:literal x $wide:literal, kc $kc:literal, along_k $along_k:expr, first_rows $first_rows:expr, whole_rows $whole_rows:expr, whole_columns $whole_columns:expr) => {
         $(#[$doc])*
         pub const fn $name<T: CpuElement<Acc = $t>>() -> MicroKernel<T> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -176,7 +176,8 @@ macro_rules! micro_kernels {
             let first_rows: Option<FirstRows> = if same { $first_rows } else { None };
             let whole_rows: Option<SelectFn<$t>> = if same { $whole_rows } else { None };
             let whole_columns: Option<WholeColumns<$t>> = if same { $whole_columns } else { None };
-            MicroKernel { narrow: narrow::<T>, along_k, first_rows, whole_rows, whole_columns, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
+            let select_unpacked: Option<SelectFn<$t>> = if same { Some($unpacked) } else { None };
+            MicroKernel { narrow: narrow::<T>, select_unpacked, along_k, first_rows, whole_rows, whole_columns, ..MicroKernel::of_vectors(LANES, $max_rows, [$high, $wide * LANES], $kc, [rows, panel], $select) }
         }
     };
 }
@@ -217,6 +218,32 @@ select! {
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
+select! {
+    half_512_f32: "avx512f,avx512vl", f32, _mm256_set1_ps, f32 as __m256, first8, false, true, true,
+    |from, mask| _mm256_maskz_loadu_ps(mask, from),
+    |from, mask| _mm256_maskz_loadu_ps(mask, from), |to, mask, sum| _mm256_mask_storeu_ps(to, mask, sum);
+    _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12;
+}
+select! {
+    half_512_f64: "avx512f,avx512vl", f64, _mm256_set1_pd, f64 as __m256d, first8, false, true, true,
+    |from, mask| _mm256_maskz_loadu_pd(mask, from),
+    |from, mask| _mm256_maskz_loadu_pd(mask, from), |to, mask, sum| _mm256_mask_storeu_pd(to, mask, sum);
+    _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12;
+}
+
+/// [`packed_512_f32`], with half vectors where these hold all columns: CPUs that execute 512 bits
+/// in two halves take half the time.
+fn unpacked_512_f32([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
+    if cols <= 8 { half_512_f32([rows, cols]) } else { packed_512_f32([rows, cols]) }
+}
+
+/// As [`unpacked_512_f32`].
+fn unpacked_512_f64([rows, cols]: [usize; 2]) -> MicroKernelFn<f64> {
+    if cols <= 4 { half_512_f64([rows, cols]) } else { packed_512_f64([rows, cols]) }
+}
+
 select! {
     packed_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
@@ -309,35 +336,35 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f32_512 })
+    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, unpacked unpacked_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f32_512 })
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f64_512 })
+    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, unpacked unpacked_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f64_512 })
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::i32_512 }), first_rows None, whole_rows None, whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::i32_512 })
+    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, unpacked packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::i32_512 }), first_rows None, whole_rows None, whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::i32_512 })
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
-    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None, whole_rows None, whole_columns None
+    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, unpacked packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None, whole_rows None, whole_columns None
 }
 micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
-    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None, whole_rows Some(whole_rows::f32_256), whole_columns Some(WholeColumns::single(2, whole_columns::f32_256))
+    avx2_f32: "avx2,fma", f32 as __m256, packed_256_f32, unpacked packed_256_f32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 16, tile_rows: 6, full_rows: 6, select: along_k::f32_256 }), first_rows None, whole_rows Some(whole_rows::f32_256), whole_columns Some(WholeColumns::single(2, whole_columns::f32_256))
 }
 micro_kernels! {
     /// f64 with AVX2.
-    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None, whole_rows Some(whole_rows::f64_256), whole_columns Some(WholeColumns::single(2, whole_columns::f64_256))
+    avx2_f64: "avx2,fma", f64 as __m256d, packed_256_f64, unpacked packed_256_f64, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k Some(AlongK { max_rows: 6, tile_rows: 6, full_rows: 6, select: along_k::f64_256 }), first_rows None, whole_rows Some(whole_rows::f64_256), whole_columns Some(WholeColumns::single(2, whole_columns::f64_256))
 }
 micro_kernels! {
     /// i32 with AVX2.
-    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None, whole_columns None
+    avx2_i32: "avx2", i32 as __m256i, packed_256_i32, unpacked packed_256_i32, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None, whole_columns None
 }
 micro_kernels! {
     /// Pairs of i8 with AVX2.
-    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None, whole_columns None
+    avx2_i8: "avx2", i32 as __m256i, packed_256_i8, unpacked packed_256_i8, rows [8, 6, 4, 2, 0, 0, 0, 0], tile 6 x 2, kc 256, along_k None, first_rows None, whole_rows None, whole_columns None
 }
 
 /// bf16 with AVX-512.
@@ -388,11 +415,9 @@ const EVEN_AND_ODD: [[i32; 16]; 2] = [
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn permuted(pair: [__m512; 2], order: &[[i32; 16]; 2]) -> [__m512; 2] {
-    order.map(|order| {
-        // SAFETY: the array has the 16 indices of a vector.
-        let order = unsafe { _mm512_loadu_epi32(order.as_ptr()) };
-        _mm512_permutex2var_ps(pair[0], order, pair[1])
-    })
+    // SAFETY: the array has the 16 indices of a vector.
+    let order = |v: usize| unsafe { _mm512_loadu_epi32(order[v].as_ptr()) };
+    array!([pair[0]; 2], |v| _mm512_permutex2var_ps(pair[0], order(v), pair[1]))
 }
 
 /// # Safety
@@ -429,7 +454,7 @@ macro_rules! pairs {
         #[inline]
         #[target_feature(enable = "avx512f")]
         fn $name($($x: [__m512; 2]),*) -> [__m512; 2] {
-            std::array::from_fn(|i| $one($($x[i]),*))
+            array!([_mm512_setzero_ps(); 2], |i| $one($($x[i]),*))
         }
     )*};
 }

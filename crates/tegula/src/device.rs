@@ -188,6 +188,9 @@ impl Device {
         }
     }
 
+    /// The [`name`](Self::name) of the CPU.
+    pub(crate) const CPU_NAME: &str = "cpu";
+
     /// `cpu`, `cuda:0`, `interp`.
     pub fn name(&self) -> String {
         self.label().into_owned()
@@ -212,7 +215,7 @@ impl Device {
     #[inline]
     pub(crate) fn label(&self) -> Cow<'static, str> {
         match &self.0 {
-            Backend::Cpu => "cpu".into(),
+            Backend::Cpu => Self::CPU_NAME.into(),
             #[cfg(feature = "interp")]
             Backend::Interp => "interp".into(),
             #[cfg(feature = "cuda")]

@@ -133,6 +133,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 
     /// C = A·B for a B packed by [`prepack`](Self::prepack).
+    #[inline]
     pub fn with_prepacked(a: View<'a, T>, b: &'a Prepacked<'_, T>, c: ViewMut<'a, T::Out>) -> Self {
         Gemm { packed_b: b.packed_b.as_ref(), ..Gemm::new(a, b.b, c) }
     }
@@ -168,17 +169,20 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// assert_eq!(y.as_slice(), [1.5, 0.0, 0.0, 2.5, 0.0, 0.0]);
     /// # Ok::<(), tegula::Error>(())
     /// ```
+    #[inline]
     pub fn bias(self, bias: View<'a, T::Out>) -> Self {
         Gemm { epilogue: EpilogueOperands { bias: Some(bias), ..self.epilogue }, ..self }
     }
 
     /// Sets the activation, applied last, before the result is rounded to the type of C.
+    #[inline]
     pub fn activation(self, activation: Activation) -> Self {
         Gemm { epilogue: EpilogueOperands { activation, ..self.epilogue }, ..self }
     }
 
     /// Sets bias and activation together.
     #[doc(hidden)]
+    #[inline]
     pub fn epilogue(self, epilogue: EpilogueOperands<'a, T::Out>) -> Self {
         Gemm { epilogue, ..self }
     }
@@ -197,6 +201,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// assert_eq!(c.as_slice(), [7., 10., 15., 22.]);
     /// # Ok::<(), tegula::Error>(())
     /// ```
+    #[inline]
     pub fn accuracy(self, accuracy: Accuracy) -> Self {
         Gemm { accuracy, ..self }
     }
@@ -221,6 +226,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// assert_eq!(one.as_slice(), &all.as_slice()[42 * 30..43 * 30]);
     /// # Ok::<(), tegula::Error>(())
     /// ```
+    #[inline]
     pub fn batch_invariant(self) -> Self {
         Gemm { batch_invariant: true, ..self }
     }
@@ -251,6 +257,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     /// assert_eq!(*last.lock().unwrap(), Some(complete));
     /// # Ok::<(), tegula::Error>(())
     /// ```
+    #[inline]
     pub fn progress(self, sink: &'a ProgressSink<'a>) -> Self {
         Gemm { progress: ProgressReporter(Some(sink)), ..self }
     }
@@ -279,6 +286,7 @@ impl<'a, T: Element> Gemm<'a, T> {
     }
 
     /// Whether C is alpha·A·B + beta·C and nothing else is asked for.
+    #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         let EpilogueOperands { bias, activation } = self.epilogue;
         bias.is_none() && activation == Activation::None && self.packed_b.is_none() && self.progress.0.is_none()

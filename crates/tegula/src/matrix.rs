@@ -185,11 +185,13 @@ impl<T: Scalar> Matrix<T> {
     }
 
     /// A read-only view.
+    #[inline]
     pub fn view(&self) -> View<'_, T> {
         View::row_major(&self.data, self.shape).expect("the data is as long as the shape says")
     }
 
     /// A mutable view.
+    #[inline]
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut::row_major(&mut self.data, self.shape).expect("the data is as long as the shape says")
     }

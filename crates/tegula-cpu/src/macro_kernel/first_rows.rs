@@ -44,7 +44,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         worker: usize,
         step: &KcStep<T::Acc>,
     ) -> impl Iterator<Item = Columns<T::Acc>> {
-        let &MicroKernel { vector_len, max_rows, select_packed, select_unpacked, .. } = self.kernel;
+        let &MicroKernel { vector_len, max_rows, select_packed, .. } = self.kernel;
         let [panel, _] = self.worker_panels(worker);
         chunks(step.cols.clone(), first.tile[1] * vector_len).map(move |cols| Columns {
             step: step.clone(),
@@ -52,7 +52,9 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             height: first.tile[0].max(max_rows[cols.len().div_ceil(vector_len) - 1]),
             panel,
             width: cols.len().next_multiple_of(vector_len),
-            select: select_unpacked.unwrap_or(select_packed),
+            // These elements need no packing, so it reads unpacked B as well, and stores whole
+            // vectors.
+            select: select_packed,
             own_a: None,
             along_k: false,
             cols,

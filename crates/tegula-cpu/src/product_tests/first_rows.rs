@@ -37,7 +37,6 @@ fn check_tile<T: CpuElement>(kernel: &MicroKernel<T>, [rows, cols, k]: [usize; 3
     let before: Vec<T::Acc> = random.vec(rows * cols);
     let mut sums = [(); 2].map(|()| before.clone());
     let [alpha, beta] = [random.scalar(), random.scalar()];
-    let select_unpacked = kernel.select_unpacked.expect("first rows are unpacked");
     // SAFETY: the CPU has the instruction set. Rows of A and columns of B are in the matrices;
     // panels and sums have their size. Prefetches access nothing.
     unsafe {
@@ -51,9 +50,8 @@ fn check_tile<T: CpuElement>(kernel: &MicroKernel<T>, [rows, cols, k]: [usize; 3
             prefetch,
             ..MicroOperands::new(a.as_ptr().cast(), a_strides, b.as_ptr().cast(), row as isize)
         };
-        for ((operands, select), c) in [(packed, kernel.select_packed), (packs, select_unpacked)].iter().zip(&mut sums)
-        {
-            select([rows, cols])([rows, cols, k], alpha, operands, beta, c.as_mut_ptr(), cols as isize);
+        for (operands, c) in [packed, packs].iter().zip(&mut sums) {
+            (kernel.select_packed)([rows, cols])([rows, cols, k], alpha, operands, beta, c.as_mut_ptr(), cols as isize);
         }
     }
     let bits = |values: &[T::Acc]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
