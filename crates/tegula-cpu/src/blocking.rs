@@ -351,8 +351,11 @@ impl Accumulation {
         let decided = always_unpacked || prepacked || first_rows.is_some() && skinny;
         let readable = kernel.k_pack == 1 && a_readable && b_readable && !(decided || is_empty);
         let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
+        let one_pass = m <= kernel.max_rows[kernel.unpacked_vectors(m, false) - 1];
         let cached = readable
             && match justified_threads::<T>(problem) {
+                // Packing takes as long as multiplying some tens of rows.
+                1 if m <= kernel.skinny_rows && first_rows.is_none() => one_pass || within(PAGE),
                 1 => within(DENSE_STRIDE) && k <= 2 * kernel.kc,
                 _ if within(PAGE) && work(problem.sizes) < CACHED_WORK => true,
                 _ => cycles(false) < cycles(true),
