@@ -177,12 +177,11 @@ pub struct Accumulation {
 /// threads, and rows of B in the L1 cache at any stride.
 pub const SMALL_EXTENT: usize = 64;
 
-/// Whether a small product, if the columns of B are contiguous, is [unblocked](Accumulation).
-/// The micro-kernel and the sizes decide, as in [`Accumulation::new`].
+/// Whether a small product, if the columns of B are contiguous, reads it unpacked. The micro-kernel
+/// and the sizes decide, as in [`Accumulation::new`].
 #[inline]
 pub fn is_small_unpacked<T: CpuElement>(kernel: &MicroKernel<T>, sizes @ [m, ..]: [usize; 3]) -> bool {
-    let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
-    in_place && kernel.select_unpacked.is_some() && work(sizes) < kernel.unpacked_work(m)
+    kernel.select_unpacked.is_some() && work(sizes) < kernel.unpacked_work(m)
 }
 
 /// Steps of k in each of `slices` slices, a multiple of KC; the last slice may have fewer.

@@ -42,7 +42,7 @@ fn small_as<T: Element, U: Compiled>(
     // Options, since a `Result` would go through memory.
     let Some(a_start) = same_elements::<T, U>(a_memory.as_ptr().cast_mut()) else { return false };
     let Some(b_start) = same_elements::<T, U>(b_memory.as_ptr().cast_mut()) else { return false };
-    let Some(c_start) = same_elements::<T::Out, U::Acc>(c_memory.as_mut_ptr()) else { return false };
+    let Some(c_start) = same_elements::<T::Out, U::Out>(c_memory.as_mut_ptr()) else { return false };
     let (Ok(alpha), Ok(beta)) = (bytemuck::try_cast(alpha), bytemuck::try_cast(beta)) else { return false };
     let (a, b, c) = (a.layout(), b.layout(), c.layout());
     let sizes @ [m, n, k] = [c.shape.rows, c.shape.cols, a.shape.cols];
@@ -64,7 +64,7 @@ fn small_as<T: Element, U: Compiled>(
     if c_col_stride != 1 {
         return false;
     }
-    let (c, b_reads) = (c_start.wrapping_add(c.offset), BReads::Direct);
+    let (c, b_reads) = (c_start.wrapping_add(c.offset).cast(), BReads::Direct);
     let product = UnpackedProduct { sizes, alpha, a, a_strides, b, b_strides, beta, c, c_row_stride, b_reads };
     // SAFETY: A and B are borrowed to read. C is borrowed to write, and its elements are distinct.
     // Their shapes match.

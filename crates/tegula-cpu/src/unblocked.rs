@@ -13,20 +13,23 @@ use super::unpacked::{BReads, UnpackedProduct};
 
 /// Multiplies a small product; false, and nothing is done, where it needs a plan.
 ///
+/// The `c` of the product is that of its elements, which hold the accumulators or are narrower.
+///
 /// # Safety
 /// The CPU has the instruction set. m, n and k are at most [`SMALL_EXTENT`]. The columns of B may
 /// have any stride. Otherwise as for [`UnpackedProduct::run`].
 pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<T>) -> bool {
     let kernel = T::micro_kernel(isa);
-    let UnpackedProduct { sizes, a_strides, b_strides, .. } = *product;
-    // By reference: a copy would load vectors of fields that were just stored one by one, which
-    // waits for the stores.
+    let UnpackedProduct { sizes, a_strides, b_strides, beta, .. } = *product;
+    let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
+    // Products by reference: a copy would load vectors of fields that were just stored one by one,
+    // which waits for the stores.
     let run = |product: &UnpackedProduct<T>| {
         // SAFETY: the caller's promise.
-        unsafe { product.run(kernel) };
+        unsafe { if in_place { product.run(kernel) } else { multiply_rounded(kernel, product) } };
         true
     };
-    if <T::Out as Scalar>::TYPE != T::Acc::TYPE {
+    if !in_place && beta != T::Acc::ZERO {
         return false;
     }
     if reads_whole_columns(kernel, sizes, a_strides, b_strides) {
@@ -38,7 +41,7 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     if b_strides[0] == 1 {
         return run(product);
     }
-    if b_strides[1] != 1 || kernel.k_pack != 1 {
+    if b_strides[1] != 1 || kernel.k_pack != 1 || !in_place {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -51,21 +54,49 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
 /// Not inlined, or all small products would touch the pages of that stack.
 ///
 /// # Safety
-/// As for [`multiply_small`].
+/// As for [`multiply_small`]. C holds the accumulators.
 #[inline(never)]
 unsafe fn multiply_transposed<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
     let UnpackedProduct { sizes: [_, n, k], b, b_strides, .. } = *product;
-    let mut rows = Aligned([const { MaybeUninit::<T::Acc>::uninit() }; SMALL_EXTENT * SMALL_EXTENT]);
-    let (stride, rows) = (n.next_multiple_of(kernel.vector_len), rows.0.as_mut_ptr().cast::<T::Acc>());
+    let mut rows = SmallMatrix::<T::Acc>::uninit();
+    let (stride, rows) = (n.next_multiple_of(kernel.vector_len), rows.start());
     let layout = Layout { shape: Shape::new(n, k), strides: [0, b_strides[0], 1], offset: 0 };
-    // SAFETY: the caller's promise. The rows are at most as long as the array is wide, since vectors
-    // divide it. Packed values of one step are elements.
+    // SAFETY: the caller's promise. The rows are at most as long as the matrix is wide, since
+    // vectors divide it. Packed values of one step are elements.
     unsafe {
         kernel.pack_b(PackSource::rows(b, layout), 0..n, 0..k, stride, rows);
         UnpackedProduct { b: rows.cast(), b_strides: [1, stride as isize], ..*product }.run(kernel);
     }
 }
 
-/// Rows that begin at cache lines.
+/// Multiplies a small product with elements of C narrower than accumulators, which are on the
+/// stack, and rounds them.
+///
+/// # Safety
+/// As for [`multiply_small`]; beta is 0.
+#[inline(never)]
+unsafe fn multiply_rounded<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
+    let UnpackedProduct { sizes: [m, n, _], c, c_row_stride, .. } = *product;
+    let mut sums = SmallMatrix::<T::Acc>::uninit();
+    let (stride, sums) = (n.next_multiple_of(kernel.vector_len), sums.start());
+    // SAFETY: the caller's promise; the sums are initialized before they are rounded.
+    unsafe {
+        UnpackedProduct { c: sums, c_row_stride: stride as isize, ..*product }.run(kernel);
+        (kernel.narrow)(sums, stride, c.cast(), c_row_stride, [m, n]);
+    }
+}
+
+/// A matrix with the most elements of a small product, on the stack; rows begin at cache lines.
 #[repr(align(64))]
-struct Aligned<T>(T);
+struct SmallMatrix<S>([MaybeUninit<S>; SMALL_EXTENT * SMALL_EXTENT]);
+
+impl<S> SmallMatrix<S> {
+    #[inline(always)]
+    fn uninit() -> Self {
+        SmallMatrix([const { MaybeUninit::uninit() }; SMALL_EXTENT * SMALL_EXTENT])
+    }
+
+    fn start(&mut self) -> *mut S {
+        self.0.as_mut_ptr().cast()
+    }
+}

@@ -5,7 +5,9 @@
 use tegula_core::epilogue::BiasShape;
 
 use super::*;
-use crate::blocking::{Accumulation, BlockingProblem, SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
+use crate::blocking::{
+    Accumulation, BlockingPlan, BlockingProblem, SMALL_EXTENT, is_small_unpacked, reads_whole_columns,
+};
 use crate::host_gemm::is_transposed;
 use crate::micro_kernel::Accumulate;
 
@@ -220,7 +222,8 @@ fn check<T: CpuElement>(chain: impl Fn(&Values<T>, Isa) -> Option<Vec<u64>>) {
     assert_eq!(short > 0, expected, "{}: {short} by gemm_small", T::TYPE);
 }
 
-/// `gemm_small` does not ask for an accumulation, which would be unblocked.
+/// `gemm_small` does not ask for an accumulation, which would be unblocked, or be unpacked where
+/// elements of C are narrower.
 #[test]
 fn small_unpacked_products_are_unblocked() {
     fn one<T: CpuElement>() {
@@ -239,9 +242,17 @@ fn small_unpacked_products_are_unblocked() {
                         threads: if cfg!(miri) { 1 } else { 64 },
                         batch_invariant,
                     };
-                    let Accumulation { kc, unblocked, .. } = Accumulation::new(kernel, &problem);
+                    let accumulation = Accumulation::new(kernel, &problem);
+                    let (kc, in_place) = (accumulation.kc, <T::Out as Scalar>::TYPE == T::Acc::TYPE);
+                    let as_expected = match in_place {
+                        true => accumulation.unblocked,
+                        false => {
+                            let plan = BlockingPlan::new(kernel, &problem, accumulation);
+                            plan.packed == [false; 2] && plan.slices == 1
+                        }
+                    };
                     let small = is_small_unpacked(kernel, [m, n, k]);
-                    assert!(!small || unblocked && k <= kc, "{isa} {} {m} {n} {k}", T::TYPE);
+                    assert!(!small || as_expected && k <= kc, "{isa} {} {m} {n} {k}", T::TYPE);
                 }
             }
         }
