@@ -125,26 +125,26 @@ macro_rules! along_k {
 }
 
 along_k! {
-    f32_512: "avx512f,avx512bw", f32, f32, _mm512_set1_ps, f32 as __m512, first16, false, group 1,
+    f32_512: "avx512f,avx512bw,avx512vl", f32, f32, _mm512_set1_ps, f32 as __m512, first16, false, group 1,
     |column: *const f32, from, to| _mm512_maskz_loadu_epi32(first16(to) ^ first16(from), column.cast()), transposed_f32, _mm512_setzero_si512(),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps; 0 1 2 3 4 5 6 7 8 9 10 11 12; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
 }
 along_k! {
-    f64_512: "avx512f", f64, f64, _mm512_set1_pd, f64 as __m512d, first8, false, group 1,
+    f64_512: "avx512f,avx512bw,avx512vl", f64, f64, _mm512_set1_pd, f64 as __m512d, first8, false, group 1,
     |column: *const f64, from, to| _mm512_maskz_loadu_pd(first8(to) ^ first8(from), column), transposed_f64, _mm512_setzero_pd(),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd; 0 1 2 3 4 5 6 7 8 9 10 11 12; 0 1 2 3 4 5 6 7
 }
 along_k! {
-    i32_512: "avx512f", i32, i32, _mm512_set1_epi32, i32 as __m512i, first16, false, group 1,
+    i32_512: "avx512f,avx512bw,avx512vl", i32, i32, _mm512_set1_epi32, i32 as __m512i, first16, false, group 1,
     |column: *const i32, from, to| _mm512_maskz_loadu_epi32(first16(to) ^ first16(from), column), transposed, _mm512_setzero_si512(),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32; 0 1 2 3 4 5 6 7 8 9 10 11 12; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
 }
 // Two bf16 per lane.
 along_k! {
-    bf16_pairs: "avx512f,avx512bw,avx512bf16", bf16, [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512, first16, false, group 2,
+    bf16_pairs: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512, first16, false, group 2,
     |column: *const bf16, from, to| _mm512_maskz_loadu_epi16(first32(to) ^ first32(from), column.cast()), transposed_f32, _mm512_setzero_si512(),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16; 0 1 2 3 4 5 6 7 8 9 10 11 12; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15
@@ -164,7 +164,7 @@ along_k! {
 }
 // Four bytes per lane, those of B unsigned.
 along_k! {
-    bytes: "avx512f,avx512bw,avx512vnni", i8, [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, group 4,
+    bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, group 4,
     |column: *const i8, from, to| unsigned(_mm512_maskz_loadu_epi8(first64(to) ^ first64(from), column)), transposed, _mm512_setzero_si512(),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes; 0 1 2 3 4 5 6 7 8; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15

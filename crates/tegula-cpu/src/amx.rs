@@ -80,7 +80,7 @@ macro_rules! k_loop {
         /// The operands can be read. The accumulators can be written, and read with `add`. The rows
         /// to pack can be read, and their destination can be written.
         #[inline]
-        #[target_feature(enable = "avx512f,avx512bw")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         unsafe fn $name<const FOURS: usize>(times: usize, a: *const u8, b: *const u8, c: *mut u8, row: isize, add: bool, overlap: &OverlappedPacking) {
             // SAFETY: the caller's promise. Tile registers hold nothing between calls.
             unsafe {
@@ -258,7 +258,7 @@ macro_rules! micro_kernel {
         /// # Safety
         /// As for [`super::micro_kernel::MicroKernelFn`]. The tile registers of the thread are
         /// configured, and the operands are packed for them.
-        #[target_feature(enable = "avx512f,avx512bw")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         unsafe fn $name(
             [rows, cols, k_groups]: [usize; 3],
             alpha: $t,
@@ -329,7 +329,7 @@ unsafe fn micro_kernel_i32(
     };
 }
 
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn shift_and_add(accumulators: &mut AccumulatorTile<i32>, other: &AccumulatorTile<i32>) {
     for (sum, &other) in accumulators.0.as_flattened_mut().iter_mut().zip(other.0.as_flattened()) {
         *sum = (*sum << 8).wrapping_add(other);
@@ -342,7 +342,7 @@ fn shift_and_add(accumulators: &mut AccumulatorTile<i32>, other: &AccumulatorTil
 /// The accumulators of these rows and columns are initialized. C has these rows and columns, and
 /// can be read unless beta is 0. The CPU has AVX-512.
 #[allow(clippy::too_many_arguments, reason = "the arguments of a micro-kernel")]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn store_scaled<S: Scalar + PartialEq>(
     accumulators: *const [[S; SIDE]; SIDE],
     [rows, cols]: [usize; 2],
@@ -373,7 +373,7 @@ unsafe fn store_scaled<S: Scalar + PartialEq>(
 ///
 /// # Safety
 /// As for [`PackFn`].
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_rows<T: Element>(from: PackSource<T>, lanes: Range<usize>, k: Range<usize>, _: usize, to: *mut T::Acc) {
     let (to, piece_len, size) = (to.cast::<u8>(), ROW / size_of::<T>(), size_of::<T>());
     for i in 0..lanes.len() {
@@ -404,7 +404,7 @@ unsafe fn pack_rows<T: Element>(from: PackSource<T>, lanes: Range<usize>, k: Ran
 ///
 /// # Safety
 /// As for [`PackFn`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
 unsafe fn pack_panel<T: Element, const K_PACK: usize>(
     from: PackSource<T>,
     lanes: Range<usize>,
@@ -474,7 +474,7 @@ static ZEROS: [u8; ROW] = [0; ROW];
 /// # Safety
 /// 128 / `K_PACK` bytes of each row can be read, and 128 bytes of `to` can be written.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
 unsafe fn interleave<const K_PACK: usize>(rows: [*const u8; K_PACK], to: *mut u8) {
     let order = const { interleave_order(K_PACK) };
     for half in 0..2 {
@@ -520,7 +520,7 @@ fn limbs(of: [i32; 4], plane: usize) -> u32 {
 ///
 /// # Safety
 /// As for [`PackFn`].
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_rows_of_limbs(from: PackSource<i32>, lanes: Range<usize>, k: Range<usize>, _: usize, to: *mut i32) {
     const PIECE: usize = LIMBS * ROWS;
     let to = to.cast::<[u8; ROW]>();
@@ -553,7 +553,7 @@ unsafe fn pack_rows_of_limbs(from: PackSource<i32>, lanes: Range<usize>, k: Rang
 ///
 /// # Safety
 /// As for [`PackFn`].
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_panel_of_limbs(from: PackSource<i32>, lanes: Range<usize>, k: Range<usize>, _: usize, to: *mut i32) {
     let to = to.cast::<[u32; SIDE]>();
     let whole = from.strides()[0] == 1 && lanes.len() == SIDE;
@@ -583,7 +583,7 @@ unsafe fn pack_panel_of_limbs(from: PackSource<i32>, lanes: Range<usize>, k: Ran
 ///
 /// # Safety
 /// As for [`NarrowFn`](super::micro_kernel::NarrowFn). The CPU has AVX-512 with bf16.
-#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 unsafe fn narrow(from: *const f32, width: usize, to: *mut bf16, row: isize, [rows, cols]: [usize; 2]) {
     for i in 0..rows {
         let (from, to) = (from.wrapping_add(i * width), to.wrapping_offset(i as isize * row));

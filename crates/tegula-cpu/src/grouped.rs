@@ -14,8 +14,8 @@ use half::bf16;
 
 use super::micro_kernel::{MicroKernelFn, MicroOperands};
 use super::vectors::{
-    PREFETCH_STEPS, RowStrides, array, first16, first32, first64, prefetch_ahead, prefetch_c, step_bf16,
-    wide_step_bytes,
+    PREFETCH_STEPS, RowStrides, array, first16, first32, first64, from_registers, prefetch_ahead, prefetch_c,
+    step_bf16, wide_step_bytes,
 };
 use super::vnni::{self, in_order, interleave};
 
@@ -54,7 +54,7 @@ macro_rules! grouped {
                 for i in 0..R {
                     accumulators[i] = [[$splat(start[i]); $width]; U];
                 }
-                // `steps` steps of k, at most a group; `$lane` is the lane of a row of A.
+                // `steps` steps of k, at most a group; `$lane` is the lane of row `i` of A.
                 macro_rules! step {
                     ($steps:expr, $lane:expr) => {
                         for u in 0..U {
@@ -69,7 +69,7 @@ macro_rules! grouped {
                             }
                             let b = $interleave(rows);
                             for i in 0..R {
-                                let a = _mm512_set1_epi32($lane(a_rows.at(a, i)));
+                                let a = _mm512_set1_epi32($lane(i));
                                 for v in 0..$width {
                                     accumulators[i][u][v] = $dot(a, b[v], accumulators[i][u][v]);
                                 }
@@ -80,26 +80,27 @@ macro_rules! grouped {
                 let whole = k / GROUP;
                 if a_k_stride == 1 {
                     // SAFETY: the caller's promise: a row of A has these steps.
-                    let lane = |a: *const $s| unsafe { a.cast::<i32>().read_unaligned() };
+                    let lane = |a: *const $s, i: usize| unsafe { a_rows.at(a, i).cast::<i32>().read_unaligned() };
                     for _ in 0..whole {
-                        step!(GROUP, lane);
+                        step!(GROUP, |i| lane(a, i));
                         (a, b) = (a.wrapping_add(GROUP), b_rows.at(b, GROUP));
                     }
                 } else {
-                    // SAFETY: as above.
-                    let lane = |a: *const $s| unsafe { lane_of(a, a_k_stride, GROUP) };
                     for _ in 0..whole {
-                        step!(GROUP, lane);
+                        // SAFETY: as above.
+                        let lanes = array!([0; R], |i| unsafe { lane_of(a_rows.at(a, i), a_k_stride, GROUP) });
+                        step!(GROUP, |i: usize| lanes[i]);
                         (a, b) = (a.wrapping_offset(a_k_stride.wrapping_mul(GROUP as isize)), b_rows.at(b, GROUP));
                     }
                 }
                 let left = k % GROUP;
                 if left > 0 {
                     // SAFETY: as above, for fewer steps.
-                    let lane = |a: *const $s| unsafe { lane_of(a, a_k_stride, left) };
-                    step!(left, lane);
+                    let lanes = array!([0; R], |i| unsafe { lane_of(a_rows.at(a, i), a_k_stride, left) });
+                    step!(left, |i: usize| lanes[i]);
                 }
                 let (scale, keep) = ($splat(alpha), $splat(beta));
+                let accumulators = array!([accumulators[0]; R], |i| from_registers(&accumulators[i], $splat(0 as $t)));
                 for i in 0..R {
                     for u in 0..U {
                         let mut sums = accumulators[i][u];
@@ -162,7 +163,7 @@ grouped! {
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 grouped! {
-    vectors_of_bf16: "avx512f,avx512bw,avx512bf16", bf16, f32 as __m512, group 2, width 2, first32,
+    vectors_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512, group 2, width 2, first32,
     |from: *const bf16, mask| _mm512_maskz_loadu_epi16(mask, from.cast()),
     interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
@@ -174,7 +175,7 @@ grouped! {
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 grouped! {
-    vectors_of_bytes: "avx512f,avx512bw,avx512vnni", i8, i32 as __m512i, group 4, width 4, first64,
+    vectors_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i, group 4, width 4, first64,
     |from: *const i8, mask| _mm512_maskz_loadu_epi8(mask, from),
     interleave, in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same;
     1: 1 2 3 4 5 6; 2: 1 2 3;
@@ -195,7 +196,7 @@ unsafe fn lane_of<S: Pod>(a: *const S, stride: isize, steps: usize) -> i32 {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 fn dot_bf16(a: __m512i, b: __m512i, sum: __m512) -> __m512 {
     step_bf16(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum)
 }
@@ -214,7 +215,7 @@ unsafe fn no_start<const R: usize>(_: impl Fn(usize) -> *const bf16, _: isize, _
 /// # Safety
 /// The `k` elements of each row can be read.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn compensation<const R: usize>(row: impl Fn(usize) -> *const i8, stride: isize, k: usize) -> [i32; R] {
     if stride == 1 {
         // SAFETY: the caller's promise.
@@ -233,7 +234,7 @@ unsafe fn compensation<const R: usize>(row: impl Fn(usize) -> *const i8, stride:
 
 /// Pairs of words along k, for the first 16 columns of each row.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn pair_of_vector([even, odd]: [__m512i; 2]) -> [__m512i; 1] {
     let words = |row| _mm512_cvtepu16_epi32(_mm512_castsi512_si256(row));
     [_mm512_or_si512(words(even), _mm512_slli_epi32::<16>(words(odd)))]
@@ -241,7 +242,7 @@ fn pair_of_vector([even, odd]: [__m512i; 2]) -> [__m512i; 1] {
 
 /// Groups of four unsigned bytes along k, for the first 16 columns of each row.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn four_of_vector([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 1] {
     let rows = _mm512_inserti32x4::<1>(first, _mm512_castsi512_si128(second));
     let rows = _mm512_inserti32x4::<2>(rows, _mm512_castsi512_si128(third));
@@ -254,7 +255,7 @@ fn four_of_vector([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 1] 
 
 /// Pairs of words along k. Each vector has every other four columns.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn interleave_words([even, odd]: [__m512i; 2]) -> [__m512i; 2] {
     [_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd)]
 }
@@ -271,7 +272,7 @@ fn same(vector: __m512i) -> __m512i {
 
 /// Restores the order of columns after [`interleave_words`].
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn two_in_order([low, high]: [__m512i; 2]) -> [__m512i; 2] {
     [
         _mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high),

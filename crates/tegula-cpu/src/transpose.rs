@@ -10,7 +10,7 @@ const LANES: usize = 16;
 
 /// Transposes 16×16 values of 32 bits.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn transposed(rows: [__m512i; LANES]) -> [__m512i; LANES] {
     let mut fours = [_mm512_setzero_si512(); LANES];
     for i in (0..LANES).step_by(4) {
@@ -34,7 +34,7 @@ pub fn transposed(rows: [__m512i; LANES]) -> [__m512i; LANES] {
 
 /// Transposes 16×16 f32, loaded as bits.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn transposed_f32(rows: [__m512i; 16]) -> [__m512; 16] {
     let columns = transposed(rows);
     array!([_mm512_setzero_ps(); LANES], |i| _mm512_castsi512_ps(columns[i]))
@@ -42,7 +42,7 @@ pub fn transposed_f32(rows: [__m512i; 16]) -> [__m512; 16] {
 
 /// Transposes 8×8 f64.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn transposed_f64(rows: [__m512d; 8]) -> [__m512d; 8] {
     let low = |i: usize| _mm512_castpd_si512(_mm512_unpacklo_pd(rows[i], rows[i + 1]));
     let high = |i: usize| _mm512_castpd_si512(_mm512_unpackhi_pd(rows[i], rows[i + 1]));

@@ -11,6 +11,10 @@ use super::micro_kernel::{CpuElement, MicroKernel, WHOLE_COLUMNS};
 use super::pack_source::PackSource;
 use super::unpacked::{BReads, UnpackedProduct};
 
+/// Rows of accumulators that are rounded together: they leave room for A and B in the L1 cache, and
+/// most micro-tiles fill them.
+const ROUNDED_ROWS: usize = 24;
+
 /// Multiplies a small product; false, and nothing is done, where it needs a plan.
 ///
 /// The `c` of the product is that of its elements, which hold the accumulators or are narrower.
@@ -58,7 +62,7 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
 #[inline(never)]
 unsafe fn multiply_transposed<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
     let UnpackedProduct { sizes: [_, n, k], b, b_strides, .. } = *product;
-    let mut rows = SmallMatrix::<T::Acc>::uninit();
+    let mut rows = SmallMatrix::<T::Acc, { SMALL_EXTENT * SMALL_EXTENT }>::uninit();
     let (stride, rows) = (n.next_multiple_of(kernel.vector_len), rows.start());
     let layout = Layout { shape: Shape::new(n, k), strides: [0, b_strides[0], 1], offset: 0 };
     // SAFETY: the caller's promise. The rows are at most as long as the matrix is wide, since
@@ -69,31 +73,38 @@ unsafe fn multiply_transposed<T: CpuElement>(kernel: &MicroKernel<T>, product: &
     }
 }
 
-/// Multiplies a small product with elements of C narrower than accumulators, which are on the
-/// stack, and rounds them.
+/// Multiplies a small product with elements of C narrower than accumulators. Some rows of these
+/// are on the stack, and are rounded before the next ones.
 ///
 /// # Safety
 /// As for [`multiply_small`]; beta is 0.
 #[inline(never)]
 unsafe fn multiply_rounded<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
-    let UnpackedProduct { sizes: [m, n, _], c, c_row_stride, .. } = *product;
-    let mut sums = SmallMatrix::<T::Acc>::uninit();
+    let UnpackedProduct { sizes: [m, n, k], a, a_strides, c, c_row_stride, .. } = *product;
+    let mut sums = SmallMatrix::<T::Acc, { ROUNDED_ROWS * SMALL_EXTENT }>::uninit();
     let (stride, sums) = (n.next_multiple_of(kernel.vector_len), sums.start());
-    // SAFETY: the caller's promise; the sums are initialized before they are rounded.
-    unsafe {
-        UnpackedProduct { c: sums, c_row_stride: stride as isize, ..*product }.run(kernel);
-        (kernel.narrow)(sums, stride, c.cast(), c_row_stride, [m, n]);
+    let mut strip = UnpackedProduct { c: sums, c_row_stride: stride as isize, ..*product };
+    for row in (0..m).step_by(ROUNDED_ROWS) {
+        let rows = ROUNDED_ROWS.min(m - row);
+        strip.sizes = [rows, n, k];
+        strip.a = a.wrapping_offset(a_strides[0].wrapping_mul(row as isize));
+        let to = c.cast::<T::Out>().wrapping_offset(c_row_stride.wrapping_mul(row as isize));
+        // SAFETY: the caller's promise; the sums are initialized before they are rounded.
+        unsafe {
+            strip.run(kernel);
+            (kernel.narrow)(sums, stride, to, c_row_stride, [rows, n]);
+        }
     }
 }
 
-/// A matrix with the most elements of a small product, on the stack; rows begin at cache lines.
+/// A matrix of at most `N` elements on the stack; rows of whole vectors begin at cache lines.
 #[repr(align(64))]
-struct SmallMatrix<S>([MaybeUninit<S>; SMALL_EXTENT * SMALL_EXTENT]);
+struct SmallMatrix<S, const N: usize>([MaybeUninit<S>; N]);
 
-impl<S> SmallMatrix<S> {
+impl<S, const N: usize> SmallMatrix<S, N> {
     #[inline(always)]
     fn uninit() -> Self {
-        SmallMatrix([const { MaybeUninit::uninit() }; SMALL_EXTENT * SMALL_EXTENT])
+        SmallMatrix([const { MaybeUninit::uninit() }; N])
     }
 
     fn start(&mut self) -> *mut S {

@@ -142,10 +142,10 @@ macro_rules! masks {
 }
 
 masks! {
-    first16: "avx512f", __mmask16, lanes => ((1u32 << lanes) - 1) as __mmask16;
-    first32: "avx512f", __mmask32, lanes => ((1u64 << lanes) - 1) as __mmask32;
-    first64: "avx512f", __mmask64, lanes => ((1u128 << lanes) - 1) as __mmask64;
-    first8: "avx512f", __mmask8, lanes => ((1u32 << lanes) - 1) as __mmask8;
+    first16: "avx512f,avx512bw,avx512vl", __mmask16, lanes => ((1u32 << lanes) - 1) as __mmask16;
+    first32: "avx512f,avx512bw,avx512vl", __mmask32, lanes => ((1u64 << lanes) - 1) as __mmask32;
+    first64: "avx512f,avx512bw,avx512vl", __mmask64, lanes => ((1u128 << lanes) - 1) as __mmask64;
+    first8: "avx512f,avx512bw,avx512vl", __mmask8, lanes => ((1u32 << lanes) - 1) as __mmask8;
     words: "avx2", __m256i, lanes => _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes as i32), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     longs: "avx2", __m256i, lanes => _mm256_cmpgt_epi64(_mm256_set1_epi64x(lanes as i64), _mm256_setr_epi64x(0, 1, 2, 3));
 }
@@ -155,18 +155,19 @@ masks! {
 macro_rules! update_c {
     ($accumulators:ident: [$rows:expr, $vectors:expr], $alpha:expr, $beta:expr, $c:expr, $row:expr, $mask:expr, $t:ty, $lanes:expr, $splat:ident, $mul:ident, $add:ident, $load:expr, $store:expr) => {{
         let (scale, keep) = ($splat($alpha), $splat($beta));
+        let mut sums = from_registers(&$accumulators, $splat(0 as $t));
         // A multiplication of 32-bit integers costs as much as several steps.
         if $alpha != 1 as $t {
             for i in 0..$rows {
                 for v in 0..$vectors {
-                    $accumulators[i][v] = $mul(scale, $accumulators[i][v]);
+                    sums[i][v] = $mul(scale, sums[i][v]);
                 }
             }
         }
         for i in 0..$rows {
             for v in 0..$vectors {
                 let c = $c.offset(i as isize * $row).add(v * $lanes);
-                let mut sum = $accumulators[i][v];
+                let mut sum = sums[i][v];
                 if $beta != 0 as $t {
                     sum = $add(sum, $mul(keep, $load(c, $mask(v))));
                 }
@@ -192,16 +193,31 @@ macro_rules! array {
 }
 pub(super) use array;
 
+/// A copy of accumulators, for the end of a micro-kernel; `any` is any vector.
+///
+/// An array is in registers only if all its indices are constants once loops are unrolled. A long
+/// loop is not: of that at the end, only the copy is in memory.
+#[inline(always)]
+pub fn from_registers<V: Copy, const N: usize, const R: usize>(accumulators: &[[V; N]; R], any: V) -> [[V; N]; R] {
+    let mut copy = [[any; N]; R];
+    for i in 0..R {
+        for j in 0..N {
+            copy[i][j] = accumulators[i][j];
+        }
+    }
+    copy
+}
+
 /// `sum` plus the products of four signed bytes of `a` and four unsigned bytes of `b`, wrapping.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn wide_step_bytes(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_dpbusd_epi32(sum, b, a)
 }
 
 /// `sum` plus the products of two bf16 of `a` and `b`, which the lanes hold.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
 pub fn step_bf16(a: __m512, b: __m512, sum: __m512) -> __m512 {
     // SAFETY: all are vectors of 64 bytes.
     let [a, b] = unsafe { std::mem::transmute::<[__m512; 2], [__m512bh; 2]>([a, b]) };
@@ -210,14 +226,14 @@ pub fn step_bf16(a: __m512, b: __m512, sum: __m512) -> __m512 {
 
 /// Widens bf16 to f32.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn widened(from: __m256i) -> __m512 {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(from)))
 }
 
 /// `sum + a·b` of 32-bit integers, wrapping.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn wide_step_i32(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b))
 }

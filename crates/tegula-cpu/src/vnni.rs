@@ -29,7 +29,7 @@ pub const COMPENSATION: i32 = -128;
 ///
 /// # Safety
 /// As for [`super::micro_kernel::CompensationFn`], for at most [`COMPENSATED_ROWS`] rows.
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn compensation(a: *const i32, row: isize, rows: usize, k_groups: usize) -> [i32; COMPENSATED_ROWS] {
     // This reads A first, so it prefetches the rows of the next micro-panel.
     let ahead = if Caches::detect().need_prefetch { row.wrapping_mul(COMPENSATED_ROWS as isize) } else { 0 };
@@ -47,7 +47,7 @@ pub unsafe fn compensation(a: *const i32, row: isize, rows: usize, k_groups: usi
 /// # Safety
 /// They can be read.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub unsafe fn compensation_of_row(a: *const i8, len: usize, ahead: isize) -> i32 {
     const BYTES: usize = LANES * K_PACK;
     let times = _mm512_set1_epi8(SIGN as i8);
@@ -71,7 +71,7 @@ pub unsafe fn compensation_of_row(a: *const i8, len: usize, ahead: isize) -> i32
 ///
 /// # Safety
 /// As for [`super::micro_kernel::PackFn`].
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub unsafe fn pack_lane_major(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     from.assert_contains(&lanes, &k);
     let row = |i: usize| to.wrapping_add(i * stride).cast::<i8>();
@@ -106,7 +106,7 @@ pub unsafe fn pack_lane_major(from: PackSource<i8>, lanes: Range<usize>, k: Rang
 
 /// Transposes an 8×8 block of bytes, columns to rows.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn transpose(columns: [u64; 8]) -> [u64; 8] {
     // Interleave the bytes of two columns, then gather those pairs row by row.
     let pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
@@ -137,7 +137,7 @@ const fn rows_of_pairs() -> [u16; 32] {
 ///
 /// # Safety
 /// As for [`super::micro_kernel::PackFn`].
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     from.assert_contains(&lanes, &k);
     // Whole vectors of elements where columns are adjacent.
@@ -160,7 +160,7 @@ pub unsafe fn pack_panel(from: PackSource<i8>, lanes: Range<usize>, k: Range<usi
 /// # Safety
 /// These elements are in the matrix, at least one, and `to` holds whole vectors of all steps.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut i32) {
     let mask = u64::MAX >> (LANES * K_PACK - lanes.len());
     let prefetches = panels_need_prefetch(from);
@@ -186,7 +186,7 @@ unsafe fn pack_rows(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, 
 /// Groups of four unsigned bytes along k, of four rows. Vector `v` has the columns `4v` to `4v + 3`
 /// of each 16.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn interleave([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] {
     let [low, high] = [_mm512_unpacklo_epi8(first, second), _mm512_unpackhi_epi8(first, second)];
     let [next_low, next_high] = [_mm512_unpacklo_epi8(third, fourth), _mm512_unpackhi_epi8(third, fourth)];
@@ -200,7 +200,7 @@ pub fn interleave([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] 
 
 /// Restores the order of columns after [`interleave`]: a transposition of 4×4 quarters of vectors.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn in_order([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 4] {
     let low = [_mm512_shuffle_i32x4::<0x44>(first, second), _mm512_shuffle_i32x4::<0x44>(third, fourth)];
     let high = [_mm512_shuffle_i32x4::<0xEE>(first, second), _mm512_shuffle_i32x4::<0xEE>(third, fourth)];
@@ -230,7 +230,7 @@ unsafe fn pack_any(from: PackSource<i8>, lanes: Range<usize>, k: Range<usize>, s
 
 /// Converts signed bytes to unsigned, plus 128.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub fn unsigned(bytes: __m512i) -> __m512i {
     _mm512_xor_si512(bytes, _mm512_set1_epi8(SIGN as i8))
 }

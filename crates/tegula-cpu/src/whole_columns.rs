@@ -77,6 +77,7 @@ macro_rules! whole_columns {
                         }
                     }
                 }
+                let sums = array!([sums[0]; R], |i| from_registers(&sums[i], $zero));
                 let mut products = [[0 as $t; C]; R];
                 for i in 0..R {
                     for j in 0..C {
@@ -140,23 +141,23 @@ macro_rules! whole_columns {
 }
 
 whole_columns! {
-    f32_512: "avx512f,avx512bw", f32, lanes 16, f32 as __m512,
+    f32_512: "avx512f,avx512bw,avx512vl", f32, lanes 16, f32 as __m512,
     |from| _mm512_loadu_ps(from), |from, lanes| _mm512_maskz_loadu_ps(first16(lanes), from),
     _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
-    f64_512: "avx512f", f64, lanes 8, f64 as __m512d,
+    f64_512: "avx512f,avx512bw,avx512vl", f64, lanes 8, f64 as __m512d,
     |from| _mm512_loadu_pd(from), |from, lanes| _mm512_maskz_loadu_pd(first8(lanes), from),
     _mm512_setzero_pd(), _mm512_fmadd_pd, _mm512_add_pd, _mm512_reduce_add_pd; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
-    i32_512: "avx512f", i32, lanes 16, i32 as __m512i,
+    i32_512: "avx512f,avx512bw,avx512vl", i32, lanes 16, i32 as __m512i,
     |from: *const i32| _mm512_loadu_epi32(from), |from, lanes| _mm512_maskz_loadu_epi32(first16(lanes), from),
     _mm512_setzero_si512(), wide_step_i32, _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Two bf16 per lane.
 whole_columns! {
-    bf16_pairs: "avx512f,avx512bw,avx512bf16", bf16, lanes 32, f32 as __m512,
+    bf16_pairs: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, lanes 32, f32 as __m512,
     |from: *const bf16| _mm512_castsi512_ps(_mm512_loadu_epi16(from.cast())), |from: *const bf16, lanes| _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first32(lanes), from.cast())),
     _mm512_setzero_ps(), step_bf16, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }

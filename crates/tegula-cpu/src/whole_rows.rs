@@ -178,11 +178,11 @@ macro_rules! whole_rows {
 }
 
 whole_rows! {
-    f32_512: "avx512f,avx512bw", f32 as __m512, first16, _mm512_set1_ps, _mm512_mul_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_storeu_ps,
+    f32_512: "avx512f,avx512bw,avx512vl", f32 as __m512, first16, _mm512_set1_ps, _mm512_mul_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_storeu_ps,
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum)
 }
 whole_rows! {
-    f64_512: "avx512f", f64 as __m512d, first8, _mm512_set1_pd, _mm512_mul_pd, _mm512_fmadd_pd, _mm512_loadu_pd, _mm512_storeu_pd,
+    f64_512: "avx512f,avx512bw,avx512vl", f64 as __m512d, first8, _mm512_set1_pd, _mm512_mul_pd, _mm512_fmadd_pd, _mm512_loadu_pd, _mm512_storeu_pd,
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum)
 }
 whole_rows! {

@@ -198,35 +198,35 @@ fn step_i8(a: __m256i, b: __m256i, sum: __m256i) -> __m256i {
 
 /// As [`step_i8`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn wide_step_i8(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
     _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
 }
 
 // At most 24 of 32 registers hold accumulators.
 select! {
-    packed_512_f32: "avx512f", f32, _mm512_set1_ps, f32 as __m512, first16, false, true, true,
+    packed_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm512_set1_ps, f32 as __m512, first16, false, true, true,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    packed_512_f64: "avx512f", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true, true,
+    packed_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true, true,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    half_512_f32: "avx512f,avx512vl", f32, _mm256_set1_ps, f32 as __m256, first8, false, true, true,
+    half_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm256_set1_ps, f32 as __m256, first8, false, true, true,
     |from, mask| _mm256_maskz_loadu_ps(mask, from),
     |from, mask| _mm256_maskz_loadu_ps(mask, from), |to, mask, sum| _mm256_mask_storeu_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 select! {
-    half_512_f64: "avx512f,avx512vl", f64, _mm256_set1_pd, f64 as __m256d, first8, false, true, true,
+    half_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm256_set1_pd, f64 as __m256d, first8, false, true, true,
     |from, mask| _mm256_maskz_loadu_pd(mask, from),
     |from, mask| _mm256_maskz_loadu_pd(mask, from), |to, mask, sum| _mm256_mask_storeu_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
@@ -245,14 +245,14 @@ fn unpacked_512_f64([rows, cols]: [usize; 2]) -> MicroKernelFn<f64> {
 }
 
 select! {
-    packed_512_i32: "avx512f", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false, false,
+    packed_512_i32: "avx512f,avx512bw,avx512vl", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    packed_512_i8: "avx512f,avx512bw", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true, false,
+    packed_512_i8: "avx512f,avx512bw,avx512vl", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -267,7 +267,7 @@ select! {
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 select! {
-    unpacked_bf16_pairs: "avx512f,avx512bw", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true, false,
+    unpacked_bf16_pairs: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true, false,
     |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
     set_pair, mul_pair, add_pair, fmadd_pair;
@@ -290,7 +290,7 @@ select! {
 }
 // Four bytes per lane, those of B unsigned: `vnni` packs them so, and computes the compensation.
 select! {
-    packed_512_bytes: "avx512f,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true, false,
+    packed_512_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true, false,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_epi32(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes;
@@ -298,7 +298,7 @@ select! {
 }
 // Two bf16 per lane.
 select! {
-    packed_512_bf16: "avx512f,avx512bf16", [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512, first16, false, true, false,
+    packed_512_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512, first16, false, true, false,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_ps(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16;
@@ -336,19 +336,19 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw", f32 as __m512, packed_512_f32, unpacked unpacked_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f32_512 })
+    avx512_f32: "avx512f,avx512bw,avx512vl", f32 as __m512, packed_512_f32, unpacked unpacked_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f32_512 })
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f", f64 as __m512d, packed_512_f64, unpacked unpacked_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f64_512 })
+    avx512_f64: "avx512f,avx512bw,avx512vl", f64 as __m512d, packed_512_f64, unpacked unpacked_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f64_512 })
 }
 micro_kernels! {
     /// i32 with AVX-512.
-    avx512_i32: "avx512f,avx512bw", i32 as __m512i, packed_512_i32, unpacked packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::i32_512 }), first_rows None, whole_rows None, whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::i32_512 })
+    avx512_i32: "avx512f,avx512bw,avx512vl", i32 as __m512i, packed_512_i32, unpacked packed_512_i32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 512, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::i32_512 }), first_rows None, whole_rows None, whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::i32_512 })
 }
 micro_kernels! {
     /// Pairs of i8 with AVX-512.
-    avx512_i8: "avx512f,avx512bw", i32 as __m512i, packed_512_i8, unpacked packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None, whole_rows None, whole_columns None
+    avx512_i8: "avx512f,avx512bw,avx512vl", i32 as __m512i, packed_512_i8, unpacked packed_512_i8, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 384, along_k None, first_rows None, whole_rows None, whole_columns None
 }
 micro_kernels! {
     /// f32 with AVX2, and 16-bit floats widened to it.
@@ -394,7 +394,7 @@ fn unpacked_bf16([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
 
 /// Widens 32 bf16 to f32: even columns, and odd columns.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn even_and_odd(from: __m512i) -> [__m512; 2] {
     let odd = _mm512_and_si512(from, _mm512_set1_epi32(0xFFFF_0000_u32 as i32));
     [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(from)), _mm512_castsi512_ps(odd)]
@@ -413,7 +413,7 @@ const EVEN_AND_ODD: [[i32; 16]; 2] = [
 ];
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn permuted(pair: [__m512; 2], order: &[[i32; 16]; 2]) -> [__m512; 2] {
     // SAFETY: the array has the 16 indices of a vector.
     let order = |v: usize| unsafe { _mm512_loadu_epi32(order[v].as_ptr()) };
@@ -423,7 +423,7 @@ fn permuted(pair: [__m512; 2], order: &[[i32; 16]; 2]) -> [__m512; 2] {
 /// # Safety
 /// The lanes of the mask can be read.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn load_pair(from: *const f32, mask: __mmask32) -> [__m512; 2] {
     // SAFETY: the caller's promise.
     let [low, high] = unsafe {
@@ -438,7 +438,7 @@ unsafe fn load_pair(from: *const f32, mask: __mmask32) -> [__m512; 2] {
 /// # Safety
 /// The lanes of the mask can be written.
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn store_pair(to: *mut f32, mask: __mmask32, sums: [__m512; 2]) {
     let [low, high] = permuted(sums, &IN_ORDER);
     // SAFETY: the caller's promise.
@@ -452,7 +452,7 @@ unsafe fn store_pair(to: *mut f32, mask: __mmask32, sums: [__m512; 2]) {
 macro_rules! pairs {
     ($($name:ident($($x:ident),*) = $one:ident;)*) => {$(
         #[inline]
-        #[target_feature(enable = "avx512f")]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
         fn $name($($x: [__m512; 2]),*) -> [__m512; 2] {
             array!([_mm512_setzero_ps(); 2], |i| $one($($x[i]),*))
         }
@@ -466,7 +466,7 @@ pairs! {
 }
 
 #[inline]
-#[target_feature(enable = "avx512f")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 fn set_pair(x: f32) -> [__m512; 2] {
     [_mm512_set1_ps(x); 2]
 }
@@ -475,7 +475,7 @@ fn set_pair(x: f32) -> [__m512; 2] {
 pub const fn avx512bf16() -> MicroKernel<bf16> {
     /// # Safety
     /// As for [`super::micro_kernel::PackFn`].
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn rows(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { pack_lane_major::<bf16, Pairs>(from, lanes, k, stride, to) }
@@ -483,7 +483,7 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
 
     /// # Safety
     /// As for [`super::micro_kernel::PackFn`].
-    #[target_feature(enable = "avx512f,avx512bw")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn panel(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
         prefetch_panels(from, lanes.clone(), k.clone());
         // SAFETY: the caller's promise.
