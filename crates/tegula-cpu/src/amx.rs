@@ -358,8 +358,8 @@ unsafe fn store_scaled<S: Scalar + PartialEq>(
         unsafe {
             let (accumulators, c) =
                 (std::slice::from_raw_parts(accumulators.cast::<S>().add(i * SIDE), cols), c.offset(i as isize * row));
-            for j in 0..cols {
-                let sum = times(alpha, accumulators[j]);
+            for (j, &sum) in accumulators.iter().enumerate() {
+                let sum = times(alpha, sum);
                 c.add(j).write(if beta == S::ZERO { sum } else { plus(sum, times(beta, c.add(j).read())) });
             }
         }

@@ -83,8 +83,8 @@ pub unsafe fn pack_lane_major(from: PackSource<i8>, lanes: Range<usize>, k: Rang
         unsafe {
             let column = |i| from.at(lanes.start, k.start + at + i).cast::<u64>().read_unaligned();
             let rows = transpose(array!([0; 8], |i| column(i)));
-            for i in 0..8 {
-                row(i).add(at).cast::<u64>().write_unaligned(rows[i]);
+            for (i, &bytes) in rows.iter().enumerate() {
+                row(i).add(at).cast::<u64>().write_unaligned(bytes);
             }
         }
     }
