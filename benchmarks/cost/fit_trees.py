@@ -21,13 +21,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 DATA = HERE / "plan.txt.gz"
 TREES = ROOT / "crates/tegula-kernels/src/plan/hopper_trees.rs"
-# As in hopper_correction.rs.
-LIMIT, NEAR = 0.12, 1.15
-# 10^6 operations per microsecond from which plans have other costs, without trees: SUSTAINED_RATE of
-# hopper.rs.
-SUSTAINED = 0.6 * 750
-# The number of features, and the one that is the predicted time.
-FEATURES, TIME = 20, 17
+# The features that are the blocks of a multicast cluster along m and n, and the predicted time.
+CLUSTER, TIME = [2, 3], 17
 # The part of the mean error of a product that is forgiven, as only the order of recipes matters.
 FORGIVEN = 0.85
 # The H100 has fewer kinds of measurements.
@@ -38,15 +33,18 @@ PARAMETERS = {"max_iter": 48, "learning_rate": 0.2, "max_depth": 5, "max_leaf_no
 
 
 def features(lines):
-    """The features of measured recipes, by hopper_correction.rs; NaN if one is no candidate."""
+    """The constants and features of hopper_correction.rs; NaN for a recipe that is no candidate."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("".join(lines))
         file.flush()
         command = ["cargo", "run", "--release", "--quiet", "-p", "tegula-kernels", "--example", "predict", "--"]
         command += [file.name, "--features"]
         output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    rows = [np.array(line.split(), float) for line in output.stdout.splitlines()]
-    return np.array([row if len(row) > 1 else np.full(FEATURES, np.nan) for row in rows])
+    first, *rest = output.stdout.splitlines()
+    constants = {name: float(value) for name, value in (field.split("=") for field in first.split())}
+    rows = [np.array(line.split(), float) for line in rest]
+    count = max(map(len, rows))
+    return constants, np.array([row if len(row) > 1 else np.full(count, np.nan) for row in rows])
 
 
 def flops(product):
@@ -65,7 +63,7 @@ class Measurements:
 
     def __init__(self):
         lines = [line for line in gzip.open(DATA, "rt") if line.split()[-1].startswith("hopper_")]
-        all_features = features(lines)
+        self.constants, all_features = features(lines)
         times = all_features[:, TIME]
         least = {}
         for line, time in zip(lines, times):
@@ -74,7 +72,7 @@ class Measurements:
 
         def is_used(line, time):
             product = line.rsplit(" ", 2)[0]
-            return np.isfinite(time) and len(product.split()) == 6 and flops(product.split()) / least[product] / 1e6 < SUSTAINED
+            return np.isfinite(time) and len(product.split()) == 6 and flops(product.split()) / least[product] < self.constants["sustained"]
 
         used = [is_used(line, time) for line, time in zip(lines, times)]
         fields = [line.split() for line, use in zip(lines, used) if use]
@@ -88,7 +86,7 @@ class Measurements:
         np.minimum.at(best, self.product, us)
         np.minimum.at(least, self.product, self.times)
         self.loss = us / best[self.product] - 1
-        self.near = self.times <= NEAR * least[self.product]
+        self.near = self.times <= self.constants["near"] * least[self.product]
         weights = np.exp(-8 * self.loss) + 0.05
         error = np.log(us / self.times)
         total = np.bincount(self.product, weights, count)
@@ -99,7 +97,9 @@ class Measurements:
 
     def losses(self, correction):
         """The loss of the choice for each product."""
-        times = np.log(self.times) + np.where(self.near, np.clip(correction, -LIMIT, LIMIT), 0)
+        clusters = np.where(self.features[:, CLUSTER].prod(axis=1) > 1, np.log(self.constants["clusters"]), 0)
+        limit = self.constants["limit"]
+        times = np.log(self.times) + np.where(self.near, np.clip(correction, -limit, limit) + clusters, 0)
         order = np.lexsort((times, self.product))
         return self.loss[order[np.unique(self.product[order], return_index=True)[1]]]
 

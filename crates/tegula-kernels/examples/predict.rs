@@ -6,13 +6,14 @@
 //! line of predicted microseconds, one for each measurement: `nan` for a recipe that is no longer a
 //! candidate, whatever its number of stages. A kernel without such constants keeps its time.
 //!
-//! `predict FILE --features` writes a line for each measurement instead: the features of a pipeline
-//! that the correction of its predicted time knows, or `nan` for any other recipe.
+//! `predict FILE --features` writes a line of `name=value` for each constant of the correction of
+//! predicted times instead. Then it writes a line for each measurement: the features of a pipeline
+//! that the correction knows, or `nan` for any other recipe.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-use tegula_kernels::plan::fit::{Costs, MeasuredRecipes, correction_features, parse_product};
+use tegula_kernels::plan::fit::{Costs, MeasuredRecipes, correction_constants, correction_features, parse_product};
 use tegula_kernels::plan::{Candidate, GpuDescription, Problem};
 
 type Failure = Box<dyn std::error::Error>;
@@ -38,6 +39,7 @@ fn main() -> Result<(), Failure> {
         measured.push((product, cases[product].recipes.get(name)));
     }
     if std::env::args().nth(2).is_some_and(|option| option == "--features") {
+        println!("{}", correction_constants().map(|(name, value)| format!("{name}={value}")).join(" "));
         for (product, candidate) in measured {
             let Case { problem, gpu, .. } = &cases[product];
             let features = candidate.and_then(|one| correction_features(problem, &one.recipe, gpu));

@@ -21,13 +21,13 @@ use crate::hopper::{Hopper, Pipeline};
 #[cfg(test)]
 const LEAF: u8 = u8::MAX;
 /// The maximum logarithm of the correction.
-const LIMIT: f64 = 0.12;
+pub(super) const LIMIT: f64 = 0.12;
 /// The ratio to the least predicted time up to which times are corrected. No other candidate could
 /// become the fastest, since it exceeds that of the corrected ones.
 pub(super) const NEAR: f64 = 1.15;
 /// The factor of multicast clusters, of which there are five times as many candidates: the least of
 /// more predictions is lower, although none of them is.
-const CLUSTERS: f64 = 1.01;
+pub(super) const CLUSTERS: f64 = 1.01;
 /// The number of features of a recipe.
 pub const FEATURES: usize = 20;
 /// The maximum number of waves that the trees tell apart.
@@ -39,6 +39,11 @@ pub(super) fn corrected(problem: &Problem, recipe: &RecipeOf<Hopper>, gpu: &GpuD
     let sum: f64 = TREES.iter().map(|&root| value(root, &features)).sum();
     let choices = if recipe.kernel.pipeline.multicast_blocks() > 1 { CLUSTERS } else { 1.0 };
     time * choices * (MEAN + sum).clamp(-LIMIT, LIMIT).exp()
+}
+
+/// The least corrected time of any recipe of these predicted microseconds.
+pub(super) fn least_corrected(time: f64) -> f64 {
+    time * (-LIMIT).exp()
 }
 
 /// The value of a tree.
