@@ -302,7 +302,7 @@ select! {
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_ps(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;
 }
 // At most 12 of 16 registers hold accumulators.
 select! {
@@ -492,6 +492,8 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
 
     MicroKernel {
         max_rows: grouped::BF16_ROWS,
+        // Most layers have multiples of 64 columns, which leave no narrow micro-tile.
+        tile: [6, 4 * 16],
         kc: 512,
         k_pack: Pairs::K_PACK,
         small_work: 3 << 17,
