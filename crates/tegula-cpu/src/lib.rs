@@ -26,9 +26,9 @@
 //! bf16 instructions add the second of a pair first. Each step starts from 0 (for bytes with VNNI,
 //! from a compensation for their packing), and its sum is added to the sum of the steps before. Up
 //! to four rows of f32 and f64, by a B of long rows, add each product to the sum of those before.
-//! Up to four rows of A, and columns of B, that are contiguous along k are multiplied as dot
-//! products, with a sum in each lane of a vector. Batch-invariant products have neither. alpha and
-//! beta scale the whole.
+//! A few rows of A, up to 40 of bf16, and columns of B, that are contiguous along k are multiplied
+//! as dot products, with a sum in each lane of a vector. Batch-invariant products have neither.
+//! alpha and beta scale the whole.
 //!
 //! AMX and the bf16 instructions of AVX-512 read subnormal bf16 numbers as zeros. Their subnormal
 //! sums are zeros, and AMX also writes zeros for subnormal bf16 results. Numbers from 2⁻¹²⁶ on are

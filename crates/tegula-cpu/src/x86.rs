@@ -505,8 +505,8 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
         along_k: Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 12, select: along_k::bf16_pairs }),
         whole_columns: Some(WholeColumns {
             tile_rows: 4,
-            max_rows: 20,
-            cached_rows: 20,
+            max_rows: 40,
+            cached_rows: 40,
             select: whole_columns::bf16_pairs,
         }),
         ..avx512_f32()
