@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """spills.py BINARY [LEAST]: micro-kernels that move vectors to and from the stack.
 
-Prints those with more than LEAST (10) such instructions: their number, that of multiply-adds, and the
-name. Accumulators in memory make a micro-kernel half as fast. Two causes were found: a long loop that
-the compiler does not unroll, whose variable is an index of the accumulators, and 512-bit code without
-avx512vl, where halves of vectors confine whole ones to 16 of 32 registers.
+Prints those with more than LEAST (10) such instructions: their number, that of multiply-adds, and
+the name. Accumulators in memory make a micro-kernel half as fast. Two causes were found. A loop
+that indexes the accumulators is too long for the compiler to unroll. 512-bit code is compiled
+without avx512vl, so that additions of half vectors confine whole ones to 16 of 32 registers.
 
 Names show rows and vectors in a program compiled so, which calls products of all types:
     RUSTFLAGS="-C symbol-mangling-version=v0" cargo build --release -p tegula-cli

@@ -14,24 +14,25 @@ The measurements, plan.txt.gz, are the times (`glances` and `finalists`) of
         --dry-run --json FILE
 
 on an H100 and an H200 with random shapes and those of `shapes/models.txt`. `fit_plan.py --add GPU
-FILE.json...` adds them. 342 products of bf16 of 2026-11-30 have the best predicted candidate of each
-kind as well: of each number of rows, 64 columns, cluster and split. The constants of `hopper` were
-fitted to the times alone, of single products, with four times the weight on these, 0.4 on the H100's,
-and 0.8 of the mean error forgiven. `SUSTAINED`, for batches and at the power limit, is an earlier fit.
-Older measurements of bf16 with more than 64 rows at 250 TFLOP/s and more are left out: clocks had not
-settled, and one finalist in four was up to 15 % slow. The H100 has no newer ones. Left out are also
-older multicast clusters below 20 µs, which have since become faster by half a microsecond, tiles whose
-epilogue has changed since, and recipes slower than 1.6 times the best of their family (1.35 times for
-older products). 133 products of bf16 and f16 were added later, and no constant or tree knows them. At
-the power limit, only the 16 fastest of short runs were measured. Those are rarely tiles of 128×256,
-which are often the fastest there, so a fit to them loses. Some times of few rows are of `tegula bench`. f32
-and f64 are of an H200: random shapes in order nn (`--random 200`, two seeds; some f64 with split-K and
-packing were corrected for changes of these kernels), and 206 products in nn and nt with 1 to 1024 rows.
-`blocked` has 120 constants. Those in use come from two searches with 3 times the weight on the 206
-products and 5 times on `shapes.txt`, checked on a held-out third: the first changed all constants, the
-second those of copies and waves of register tiles, since the others are shared with `mma.sync`.
-`memory` was fitted once and is held, and so are `overlap` and `exposed`, which were chosen by the
-losses of f64 with few rows and of batches.
+FILE.json...` adds them. 342 products of bf16 of 2026-11-30 have the best predicted candidate of
+each kind as well: of each number of rows, 64 columns, cluster and split. The constants of `hopper`
+were fitted to the times alone, of single products, with four times the weight on these, 0.4 on the
+H100's, and 0.8 of the mean error forgiven. `SUSTAINED`, for batches and at the power limit, is an
+earlier fit. Older measurements of bf16 with more than 64 rows at 250 TFLOP/s and more are left out:
+clocks had not settled, and one finalist in four was up to 15 % slow. The H100 has no newer ones.
+Left out are also older multicast clusters below 20 µs, which have since become faster by half a
+microsecond, tiles with another epilogue now, and recipes slower than 1.6 times the best of their
+family (1.35 times for older products). 133 products of bf16 and f16 were added later, and no
+constant or tree knows them. At the power limit, only the 16 fastest of short runs were measured.
+Those are rarely tiles of 128×256, which are often the fastest there, so a fit to them loses. Some
+times of few rows are of `tegula bench`. f32 and f64 are of an H200: random shapes in order nn
+(`--random 200`, two seeds; some f64 with split-K and packing were corrected for changes of these
+kernels), and 206 products in nn and nt with 1 to 1024 rows. `blocked` has 120 constants. Those in
+use come from two searches with 3 times the weight on the 206 products and 5 times on `shapes.txt`,
+checked on a held-out third: the first changed all constants, the second those of copies and waves
+of register tiles, since the others are shared with `mma.sync`. `memory` was fitted once and is
+held, and so are `overlap` and `exposed`, which were chosen by the losses of f64 with few rows and
+of batches.
 
 A product with a seventh extent is a batch. f32 and f64 with up to 16 rows and their batches are of an
 H200, all candidates of the family `vector`. Its constants were fitted to the times, then to the losses,

@@ -350,11 +350,12 @@ impl Accumulation {
         let decided = always_unpacked || prepacked || first_rows.is_some() && skinny;
         let readable = kernel.k_pack == 1 && a_readable && b_readable && !(decided || is_empty);
         let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
-        let one_pass = m <= kernel.max_rows[kernel.unpacked_vectors(m, false) - 1];
+        let one_pass = || m <= kernel.max_rows[kernel.unpacked_vectors(m, false) - 1];
         let cached = readable
             && match justified_threads::<T>(problem) {
-                // Packing takes as long as multiplying some tens of rows.
-                1 if m <= kernel.skinny_rows && first_rows.is_none() => one_pass || within(PAGE),
+                // Packing takes as long as multiplying some tens of rows. Several passes read rows
+                // of B on pages of their own slowly.
+                1 if m <= kernel.skinny_rows && first_rows.is_none() => within(PAGE) || one_pass(),
                 1 => within(DENSE_STRIDE) && k <= 2 * kernel.kc,
                 _ if within(PAGE) && work(problem.sizes) < CACHED_WORK => true,
                 _ => cycles(false) < cycles(true),
@@ -623,6 +624,33 @@ mod tests {
                 assert!(most <= (2 * units / threads).max(2), "{n}, {threads} threads: {cols} tiles");
             }
         }
+    }
+
+    /// Few rows on one thread read B unpacked, unless several passes read pages of their own.
+    #[test]
+    fn few_rows_of_any_length_are_not_packed() {
+        fn check<T: CpuElement>(sizes: [usize; 3], b_row: usize, packed: bool) {
+            for isa in [crate::Isa::Avx2, crate::Isa::Avx512].into_iter().filter(|isa| isa.is_available()) {
+                let problem = BlockingProblem {
+                    sizes,
+                    scalars: [T::Acc::ONE, T::Acc::ZERO],
+                    a: [sizes[2] as isize, 1],
+                    b: [1, b_row as isize],
+                    c_col: 1,
+                    prepacked: false,
+                    threads: 1,
+                    batch_invariant: false,
+                };
+                let accumulation = Accumulation::new(T::micro_kernel(isa), &problem);
+                assert_eq!(accumulation.packed, [false, packed], "{isa} {sizes:?} {b_row}");
+            }
+        }
+        check::<f64>([16, 200, 300], 200, false);
+        check::<f64>([33, 100, 5000], 100, false);
+        check::<f32>([16, 200, 10_000], 200, false);
+        check::<f32>([2, 200, 10_000], 100_000, false);
+        check::<f32>([33, 200, 10_000], 100_000, true);
+        check::<f64>([200, 200, 300], 200, true);
     }
 
     /// The number of threads decides what is packed, but not KC or slices.

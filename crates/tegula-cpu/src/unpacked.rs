@@ -25,7 +25,8 @@ pub struct UnpackedProduct<T: CpuElement> {
     pub b: *const T,
     pub b_strides: [isize; 2],
     pub beta: T::Acc,
-    /// The first element of C, and its row stride. Columns are contiguous.
+    /// The first element of C, and its row stride. Columns are contiguous. For
+    /// [`multiply_small`](super::unblocked::multiply_small) elements may be narrower.
     pub c: *mut T::Acc,
     pub c_row_stride: isize,
     pub b_reads: BReads,

@@ -99,8 +99,8 @@ fn first_of_least(all: impl Iterator<Item = (RecipeOf<Hopper>, f64)>) -> Option<
     all.reduce(|best, one| if one.1.total_cmp(&best.1).is_lt() { one } else { best })
 }
 
-/// The candidates whose predicted times are within a factor of the least of those before. The times
-/// of those that take longer to multiply alone are not predicted.
+/// The candidates with predicted times within a factor of the least of those before. Times are not
+/// predicted for candidates that take longer to multiply alone.
 fn near_fastest(
     problem: &Problem,
     gpu: &GpuDescription,
