@@ -15,16 +15,25 @@ use crate::error::{Error, Result};
 use crate::matrix::{Memory, View};
 
 /// A device that computes products, and the source of its tuned entries.
+///
+/// `None` is the CPU. Each product has a clone, so that it has to be small: a few words more take a
+/// fifth of a product of 8×8×8.
 #[derive(Clone, Debug)]
-pub struct Device(pub(crate) Backend, Tuning);
+pub struct Device(Option<Arc<State>>);
+
+#[derive(Debug)]
+struct State {
+    backend: Backend,
+    tuning: Tuning,
+}
 
 /// The source of tuned entries.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Tuning {
     /// The tuning cache, as it was at its first use in the process.
     Cache,
     /// A table of the caller.
-    Table(Arc<TuningTable>),
+    Table(TuningTable),
     /// The tuning cache and the entries measured since, of which each may take this long.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs are tuned"))]
     Autotune(Duration),
@@ -40,16 +49,29 @@ pub(crate) enum Backend {
 }
 
 impl Device {
+    fn new(backend: Backend, tuning: Tuning) -> Self {
+        Device(Some(Arc::new(State { backend, tuning })))
+    }
+
+    #[inline]
+    pub(crate) fn backend(&self) -> &Backend {
+        self.0.as_ref().map_or(&Backend::Cpu, |state| &state.backend)
+    }
+
+    fn tuning(&self) -> &Tuning {
+        self.0.as_ref().map_or(&Tuning::Cache, |state| &state.tuning)
+    }
+
     /// The CPU, on all cores.
     pub fn cpu() -> Self {
-        Device(Backend::Cpu, Tuning::Cache)
+        Device(None)
     }
 
     /// The interpreter: runs GPU kernels without a GPU, slowly, and checks them for races and
     /// bounds. Needs the feature `interp`.
     #[cfg(feature = "interp")]
     pub fn interp() -> Self {
-        Device(Backend::Interp, Tuning::Cache)
+        Device::new(Backend::Interp, Tuning::Cache)
     }
 
     /// A GPU by its ordinal.
@@ -107,7 +129,7 @@ impl Device {
     /// differ in their last bits. Ends [`autotune`](Self::autotune).
     #[must_use]
     pub fn with_tuning(self, table: TuningTable) -> Self {
-        Device(self.0, Tuning::Table(Arc::new(table)))
+        Device::new(self.backend().clone(), Tuning::Table(table))
     }
 
     /// Measures the kernels of a product before its first run, for about `budget`, and uses the
@@ -142,13 +164,13 @@ impl Device {
     /// ```
     #[must_use]
     pub fn autotune(self, budget: Duration) -> Self {
-        Device(self.0, Tuning::Autotune(budget))
+        Device::new(self.backend().clone(), Tuning::Autotune(budget))
     }
 
     /// The GPU and the seconds of a search, where problems are measured.
     #[cfg(feature = "cuda")]
     pub(crate) fn autotuned(&self) -> Option<(&Gpu, Duration)> {
-        match (&self.0, &self.1) {
+        match (self.backend(), self.tuning()) {
             (Backend::Cuda(gpu), Tuning::Autotune(budget)) if !budget.is_zero() => Some((gpu, *budget)),
             _ => None,
         }
@@ -156,7 +178,7 @@ impl Device {
 
     /// This device with its tuned entries, but without a search for others.
     pub(crate) fn without_search(&self) -> Self {
-        match &self.1 {
+        match self.tuning() {
             Tuning::Autotune(_) => self.clone().autotune(Duration::ZERO),
             _ => self.clone(),
         }
@@ -164,7 +186,7 @@ impl Device {
 
     /// Calls `choose` with the tuning table for plans on this device.
     pub(crate) fn with_tuned<R>(&self, choose: impl FnOnce(&TuningTable) -> R) -> R {
-        match (&self.1, &self.0) {
+        match (self.tuning(), self.backend()) {
             (Tuning::Table(own), _) => choose(own),
             #[cfg(feature = "cuda")]
             (Tuning::Cache, Backend::Cuda(gpu)) => choose(crate::cache::tuned(gpu.info())),
@@ -199,7 +221,7 @@ impl Device {
     /// The capabilities that plans depend on. Those of a GPU are as its tuning table has them
     /// (`tegula tune --calibrate`), else as its driver reports them.
     pub fn caps(&self) -> Caps {
-        match &self.0 {
+        match self.backend() {
             Backend::Cpu => Caps::Cpu,
             #[cfg(feature = "interp")]
             Backend::Interp => Caps::Interp,
@@ -214,7 +236,7 @@ impl Device {
     /// [`name`](Self::name), without an allocation where it is constant.
     #[inline]
     pub(crate) fn label(&self) -> Cow<'static, str> {
-        match &self.0 {
+        match self.backend() {
             Backend::Cpu => Self::CPU_NAME.into(),
             #[cfg(feature = "interp")]
             Backend::Interp => "interp".into(),
@@ -224,7 +246,7 @@ impl Device {
     }
 
     pub(crate) fn ordinal(&self) -> Option<usize> {
-        match &self.0 {
+        match self.backend() {
             Backend::Cpu => None,
             #[cfg(feature = "interp")]
             Backend::Interp => None,
@@ -240,7 +262,7 @@ impl Device {
     /// The GPU handle, if the device is a GPU.
     #[cfg(feature = "cuda")]
     pub fn gpu(&self) -> Option<&Gpu> {
-        match &self.0 {
+        match self.backend() {
             Backend::Cuda(gpu) => Some(gpu),
             _ => None,
         }
@@ -250,7 +272,7 @@ impl Device {
 #[cfg(feature = "cuda")]
 impl From<Gpu> for Device {
     fn from(gpu: Gpu) -> Self {
-        Device(Backend::Cuda(gpu), Tuning::Cache)
+        Device::new(Backend::Cuda(gpu), Tuning::Cache)
     }
 }
 

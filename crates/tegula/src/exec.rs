@@ -45,7 +45,7 @@ impl<T: Element> Gemm<'_, T> {
                 &found
             }
         };
-        if matches!(device.0, Backend::Cpu) {
+        if matches!(device.backend(), Backend::Cpu) {
             // One plan only, and choosing would take longer than a small product.
             tracing::debug!(device = %device.name(), plan = ?Plan::Cpu, "plan chosen");
             let kernel = tegula_cpu::kernel_name::<T>()?;
@@ -168,7 +168,7 @@ impl Device {
             epilogue: epilogue.epilogue(),
         };
         operands.check_device(self.ordinal(), &self.name())?;
-        match (&self.0, plan) {
+        match (self.backend(), plan) {
             (Backend::Cpu, Plan::Cpu) => {
                 let space = tegula_cpu::workspace::<T>(alpha, a.layout(), b.layout(), beta, c.layout(), packed_b)?;
                 Ok(operands.explain_cpu(tegula_cpu::kernel_name::<T>()?.into(), space.in_place, space.bytes))
@@ -200,7 +200,7 @@ impl Device {
     pub(crate) fn execute<T: Element>(&self, plan: &Plan, product: Gemm<'_, T>) -> Result<Report> {
         #[cfg(any(feature = "cuda", feature = "interp"))]
         let report = |kernel: String| Ok(Report { device: self.label(), kernel: kernel.into() });
-        match (&self.0, plan) {
+        match (self.backend(), plan) {
             (Backend::Cpu, Plan::Cpu) => Gemm { device: Some(self.clone()), ..product }.run(),
             #[cfg(feature = "interp")]
             (Backend::Interp, Plan::Gpu(recipe)) => {
@@ -231,7 +231,7 @@ impl Device {
         product: Gemm<'_, T>,
         rows: &[Range<usize>],
     ) -> Result<Report> {
-        match &self.0 {
+        match self.backend() {
             #[cfg(feature = "cuda")]
             Backend::Cuda(gpu) => {
                 let kernel = gpu.multiply(GpuPlan::Groups(kernel, rows), product)?.into();
