@@ -288,11 +288,11 @@ macro_rules! micro_kernel {
                         c.cast(),
                         row * size_of::<$t>() as isize,
                         beta == one,
-                        &operands.overlap,
+                        operands.overlap,
                     );
                 }
                 let mut accumulators = MaybeUninit::<AccumulatorTile<$t>>::uninit();
-                k_loop(times, a, b, accumulators.as_mut_ptr().cast(), STEP as isize, false, &operands.overlap);
+                k_loop(times, a, b, accumulators.as_mut_ptr().cast(), STEP as isize, false, operands.overlap);
                 store_scaled(accumulators.as_ptr().cast(), [rows, cols], alpha, beta, c, row, $times, $plus);
             }
         }

@@ -221,10 +221,10 @@ pub fn reads_whole_columns<T: CpuElement>(
 ) -> bool {
     // Short columns of a small product are transposed on the stack before lanes would be added.
     let is_long = n > SMALL_EXTENT || k >= 2 * kernel.vector_len;
-    kernel.whole_columns.is_some_and(|whole| is_long && whole.suits::<T>(sizes))
-        && a_strides[1] == 1
-        && b_strides[1] == 1
+    b_strides[1] == 1
         && (b_strides[0] != 1 || n == 1)
+        && a_strides[1] == 1
+        && kernel.whole_columns.is_some_and(|whole| is_long && whole.suits::<T>(sizes))
 }
 
 /// The slices of a product by [whole columns](BReads::WholeColumns): threads share the columns, and

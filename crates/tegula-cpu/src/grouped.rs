@@ -14,7 +14,7 @@ use half::bf16;
 
 use super::micro_kernel::{MicroKernelFn, MicroOperands};
 use super::vectors::{
-    PREFETCH_STEPS, RowStrides, array, first16, first32, first64, from_registers, prefetch_ahead, prefetch_c,
+    PREFETCH_STEPS, RowStrides, array, first16, first32, first64, for_rows, from_registers, prefetch_ahead, prefetch_c,
     step_bf16, wide_step_bytes,
 };
 use super::vnni::{self, in_order, interleave};
@@ -51,9 +51,9 @@ macro_rules! grouped {
                 let mut accumulators = [[[$splat(0 as $t); $width]; U]; R];
                 // SAFETY: the caller's promise: A has these rows and steps.
                 let start: [$t; R] = unsafe { $start(|i| a_rows.at(a, i), a_k_stride, k) };
-                for i in 0..R {
+                for_rows!(i in R, {
                     accumulators[i] = [[$splat(start[i]); $width]; U];
-                }
+                });
                 // `steps` steps of k, at most a group; `$lane` is the lane of row `i` of A.
                 macro_rules! step {
                     ($steps:expr, $lane:expr) => {
@@ -68,12 +68,12 @@ macro_rules! grouped {
                                 }
                             }
                             let b = $interleave(rows);
-                            for i in 0..R {
+                            for_rows!(i in R, {
                                 let a = _mm512_set1_epi32($lane(i));
                                 for v in 0..$width {
                                     accumulators[i][u][v] = $dot(a, b[v], accumulators[i][u][v]);
                                 }
-                            }
+                            });
                         }
                     };
                 }

@@ -459,7 +459,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 let compensation = compensation.as_ref().map_or(null(), |rows| rows.as_ptr());
                 let b = panel(&tile_cols);
                 let operands = MicroOperands::new(a, [a_row_stride, a_k_stride], b, b_k_stride);
-                let operands = MicroOperands { compensation, overlap, ..operands };
+                let operands = MicroOperands { compensation, overlap: &overlap, ..operands };
                 let sizes = [tile_rows.len(), tile_cols.len()];
                 let (micro_kernel, to) = (select_packed(sizes), c.at(tile_rows.start, tile_cols.start));
                 // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,

@@ -40,7 +40,7 @@ const MIN_TILE_ROWS: usize = 6;
 /// The operands of a micro-tile: A with its strides along rows and along k, B with its stride along
 /// k.
 #[derive(Clone, Copy)]
-pub struct MicroOperands<S> {
+pub struct MicroOperands<'a, S> {
     /// The first value of A.
     pub a: *const S,
     /// Row stride of A in bytes.
@@ -60,15 +60,15 @@ pub struct MicroOperands<S> {
     /// `b_k_stride` apart for [`AlongK`], else as far as the micro-tile is wide, in whole vectors.
     pub b_panel: *mut S,
     /// Other rows of B that the micro-kernels of [`FirstRows`] prefetch meanwhile.
-    pub prefetch: PrefetchedRows,
+    pub prefetch: &'a PrefetchedRows,
     /// The compensation of each row beside packed B, where [`MicroKernel::compensation`] is set;
     /// else unused.
     pub compensation: *const S,
     /// Packing and prefetching that an AMX micro-kernel does meanwhile.
-    pub overlap: OverlappedPacking,
+    pub overlap: &'a OverlappedPacking,
 }
 
-impl<S> MicroOperands<S> {
+impl<S> MicroOperands<'_, S> {
     /// Operands without prefetches, compensation, or packing: A with its strides, B with its stride
     /// along k.
     #[inline(always)]
@@ -82,23 +82,20 @@ impl<S> MicroOperands<S> {
             b_ahead: 0,
             b_col_stride: 0,
             b_panel: null_mut(),
-            prefetch: PrefetchedRows::NONE,
+            prefetch: &PrefetchedRows::NONE,
             compensation: null(),
-            overlap: OverlappedPacking::NONE,
+            overlap: &OverlappedPacking::NONE,
         }
     }
 
-    /// Moves on by some steps of k, a multiple of [`STEPS_PER_PREFETCH`] unless they are the last,
-    /// where A and B have a value for each. The panel is `width` values wide.
-    pub fn advance(&mut self, steps: usize, width: usize) {
-        let along = |k_stride: isize| k_stride.wrapping_mul(steps as isize);
-        self.a = self.a.wrapping_offset(along(self.a_k_stride));
-        self.b = self.b.wrapping_offset(along(self.b_k_stride));
-        if !self.b_panel.is_null() {
-            self.b_panel = self.b_panel.wrapping_add(steps * width);
-        }
-        let rows = steps / STEPS_PER_PREFETCH * self.prefetch.count;
-        self.prefetch.first = self.prefetch.first.wrapping_offset(self.prefetch.stride.wrapping_mul(rows as isize));
+    /// The operands from a step of k on, where A and B have a value for each step. The panel is
+    /// `width` values wide.
+    pub fn at_step(self, step: usize, width: usize) -> Self {
+        let along = |k_stride: isize| k_stride.wrapping_mul(step as isize);
+        let a = self.a.wrapping_offset(along(self.a_k_stride));
+        let b = self.b.wrapping_offset(along(self.b_k_stride));
+        let b_panel = if self.b_panel.is_null() { null_mut() } else { self.b_panel.wrapping_add(step * width) };
+        MicroOperands { a, b, b_panel, ..self }
     }
 }
 
@@ -124,6 +121,12 @@ pub struct PrefetchedRows {
 impl PrefetchedRows {
     /// No rows.
     pub const NONE: PrefetchedRows = PrefetchedRows { first: null(), stride: 0, lines: 0, count: 0, to_l2: false };
+
+    /// The rows that are prefetched from a step of k on, a multiple of [`STEPS_PER_PREFETCH`].
+    pub fn at_step(self, step: usize) -> Self {
+        let rows = step / STEPS_PER_PREFETCH * self.count;
+        PrefetchedRows { first: self.first.wrapping_offset(self.stride.wrapping_mul(rows as isize)), ..self }
+    }
 }
 
 /// Packing of the next rows of A, and prefetching of C, while an AMX micro-kernel multiplies.
@@ -472,6 +475,12 @@ impl<T: CpuElement> MicroKernel<T> {
             }
         }
         widest(rows.min(MIN_TILE_ROWS)).unwrap_or(1)
+    }
+
+    /// Vectors that cover `cols` columns. A division takes longer than a small micro-tile.
+    #[inline(always)]
+    pub fn vectors_of(&self, cols: usize) -> usize {
+        (cols + self.vector_len - 1) >> self.vector_len.trailing_zeros()
     }
 
     /// Groups of `k_pack` steps that cover `k` steps, padded to `k_unit`.

@@ -84,59 +84,80 @@ impl<T: CpuElement> UnpackedProduct<T> {
     /// The CPU has the instruction set of the micro-kernel, which reads unpacked operands. They
     /// have these rows, columns and steps. No other thread accesses C meanwhile, and C is
     /// initialized where `beta` is not 0.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn run(&self, kernel: &MicroKernel<T>) {
-        let UnpackedProduct { sizes: [m, n, k], alpha, a_strides: [a_row, a_k_stride], b_strides, beta, .. } = *self;
-        let MicroKernel { vector_len, max_rows, .. } = kernel;
+        let UnpackedProduct { sizes: [m, n, _], alpha, a_strides: [a_row, a_k_stride], beta, c_row_stride, .. } = *self;
         let select = kernel.select_unpacked.unwrap_or(kernel.select_packed);
-        let vectors_of = |cols: usize| (cols + vector_len - 1) >> vector_len.trailing_zeros();
-        let (a, a_row_stride) = (self.a.cast(), a_row.wrapping_mul(size_of::<T>() as isize));
-        let [b_col_stride, b_k_stride] = b_strides;
-        let mut operands = MicroOperands::new(a, [a_row_stride, a_k_stride], self.b.cast(), b_k_stride);
+        let [b_col_stride, b_k_stride] = self.b_strides;
+        let a_row_stride = a_row.wrapping_mul(size_of::<T>() as isize);
+        let mut operands = MicroOperands::new(self.a.cast(), [a_row_stride, a_k_stride], self.b.cast(), b_k_stride);
         if let (BReads::WholeColumns(side_by_side), Some(whole)) = (self.b_reads, kernel.whole_columns) {
             operands.b_col_stride = b_col_stride.wrapping_mul(size_of::<T>() as isize);
             // SAFETY: the caller's promise; rows and columns are contiguous along k.
             return unsafe { self.run_whole_columns(&whole, side_by_side, operands) };
         }
-        let prefetched = self.b_reads == BReads::Prefetched;
         if let Some(select) = kernel.whole_rows.filter(|_| self.b_reads == BReads::WholeRows && alpha == T::Acc::ONE) {
             operands.b_ahead = whole_rows_ahead(m);
             // SAFETY: the caller's promise; the rows are few.
-            return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
+            return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, c_row_stride) };
         }
-        let mut widest = vectors_of(n).min(VECTORS);
-        if n <= widest * vector_len && m <= max_rows[widest - 1] {
+        let widest = kernel.vectors_of(n).min(VECTORS);
+        if n <= widest * kernel.vector_len && m <= kernel.max_rows[widest - 1] {
             // SAFETY: the caller's promise; C is one micro-tile.
-            return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, self.c_row_stride) };
+            return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, c_row_stride) };
         }
-        widest = widest.min(kernel.unpacked_vectors(m, prefetched));
+        // SAFETY: the caller's promise.
+        unsafe { self.run_micro_tiles(kernel, widest, operands) }
+    }
+
+    /// Multiplies by micro-tiles of at most `widest` vectors.
+    ///
+    /// Not inlined, or products of a single micro-tile would save the registers that it needs.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run). The operands are those of the product.
+    #[inline(never)]
+    unsafe fn run_micro_tiles(&self, kernel: &MicroKernel<T>, widest: usize, mut operands: MicroOperands<T::Acc>) {
+        let UnpackedProduct { sizes: [m, n, k], alpha, beta, c_row_stride, .. } = *self;
+        let MicroKernel { vector_len, max_rows, .. } = kernel;
+        let select = kernel.select_unpacked.unwrap_or(kernel.select_packed);
+        let prefetched = self.b_reads == BReads::Prefetched;
+        let widest = widest.min(kernel.unpacked_vectors(m, prefetched));
         let (mut widths, mut col) = (EvenChunks::new(n, widest * vector_len, *vector_len), 0);
+        // Selecting takes as long as some steps of k.
+        let mut selected = [1, 1];
+        let mut micro_kernel = select(selected);
         while col < n {
             let cols = widths.next(n - col);
-            let max_rows = max_rows[vectors_of(cols) - 1];
+            let max_rows = max_rows[kernel.vectors_of(cols) - 1];
             let (mut heights, mut row) = (EvenChunks::new(m, max_rows, 1), 0);
             operands.b = self.b.wrapping_add(col).cast();
             // Two chunks of columns ahead, about as long as memory takes.
             let ahead = if prefetched && col + 2 * cols < n { 2 * cols * size_of::<T>() } else { 0 };
             // A division takes longer than a small micro-tile.
             let (passes, mut pass) = (if ahead > 0 { m.div_ceil(max_rows) } else { 0 }, 0);
+            let by_rows = passes > 2 && kernel.first_rows.is_some();
             while row < m {
-                match ahead {
-                    0 => {}
-                    _ if passes <= 2 || kernel.first_rows.is_none() => {
-                        operands.b_ahead = if pass == 0 { ahead } else { 0 }
-                    }
-                    _ => operands.prefetch = self.rows_to_prefetch(col + 2 * cols, cols, [pass, passes]),
-                }
                 let rows = heights.next(m - row);
-                let below = (row as isize).wrapping_mul(a_row_stride);
+                let below = (row as isize).wrapping_mul(operands.a_row_stride);
                 operands.a = self.a.wrapping_byte_offset(below).cast();
-                let c = self.c.wrapping_offset((row as isize).wrapping_mul(self.c_row_stride)).wrapping_add(col);
+                let c = self.c.wrapping_offset((row as isize).wrapping_mul(c_row_stride)).wrapping_add(col);
+                if [rows, cols] != selected {
+                    (selected, micro_kernel) = ([rows, cols], select([rows, cols]));
+                }
+                let sizes = [rows, cols, k];
                 // SAFETY: the caller's promise; the micro-tile is in C.
-                unsafe { select([rows, cols])([rows, cols, k], alpha, &operands, beta, c, self.c_row_stride) };
+                let multiply = |operands| unsafe { micro_kernel(sizes, alpha, operands, beta, c, c_row_stride) };
+                if by_rows {
+                    let prefetch = &self.rows_to_prefetch(col + 2 * cols, cols, [pass, passes]);
+                    multiply(&MicroOperands { prefetch, ..operands });
+                } else {
+                    operands.b_ahead = if pass == 0 { ahead } else { 0 };
+                    multiply(&operands);
+                }
                 (row, pass) = (row + rows, pass + 1);
             }
-            (operands.b_ahead, operands.prefetch) = (0, PrefetchedRows::NONE);
+            operands.b_ahead = 0;
             col += cols;
         }
     }
@@ -203,13 +224,20 @@ struct EvenChunks {
 impl EvenChunks {
     #[inline(always)]
     fn new(len: usize, size: usize, unit: usize) -> EvenChunks {
-        // Divisions take longer than a small micro-tile: none for a single chunk, and none per
+        // Divisions take longer than a small micro-tile: none for one or two chunks, and none per
         // chunk.
-        if len <= size {
-            return EvenChunks { unit, len, longer: 0 };
+        let units = match unit {
+            1 => len,
+            _ => len.div_ceil(unit),
+        };
+        match len {
+            _ if len <= size => EvenChunks { unit, len, longer: 0 },
+            _ if len <= 2 * size => EvenChunks { unit, len: units / 2 * unit, longer: units % 2 },
+            _ => {
+                let count = len.div_ceil(size);
+                EvenChunks { unit, len: units / count * unit, longer: units % count }
+            }
         }
-        let (count, units) = (len.div_ceil(size), len.div_ceil(unit));
-        EvenChunks { unit, len: units / count * unit, longer: units % count }
     }
 
     /// The length of the next chunk, where `left` is the length from there on.

@@ -15,6 +15,16 @@ pub const PREFETCH_STEPS: usize = 64;
 /// Bytes from a row of a panel to what is prefetched while it is packed.
 pub const PANELS_AHEAD: usize = 192;
 
+/// An offset or an address that the compiler does not combine with others.
+macro_rules! hidden {
+    ($value:expr) => {{
+        let mut value = $value;
+        // SAFETY: the assembly is a comment.
+        unsafe { std::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags, pure)) };
+        value
+    }};
+}
+
 /// Multiples of a row stride in bytes, so that an address is one register plus a multiple of
 /// another. The compiler would otherwise step from row to row, with instructions that displace
 /// multiplications.
@@ -30,20 +40,16 @@ pub struct RowStrides {
 impl RowStrides {
     #[inline(always)]
     pub fn of(row: isize) -> RowStrides {
-        let hidden = |mut times: isize| {
-            // SAFETY: the assembly is a comment.
-            unsafe { std::arch::asm!("/* {0} */", inout(reg) times, options(nomem, nostack, preserves_flags, pure)) };
-            times
-        };
         // The stride of a single row is never used, and may have any value.
         let [one, three, five, seven, eight] = [1, 3, 5, 7, 8].map(|times| row.wrapping_mul(times));
-        RowStrides { one: hidden(one), three: hidden(three), five: hidden(five), seven: hidden(seven), eight }
+        RowStrides { one: hidden!(one), three: hidden!(three), five: hidden!(five), seven: hidden!(seven), eight }
     }
 
     /// The address `i` rows below `from`.
     #[inline(always)]
+    #[allow(clippy::pointers_in_nomem_asm_block, reason = "the assembly is a comment")]
     pub fn at<S>(self, from: *const S, i: usize) -> *const S {
-        let from = if i < 8 { from } else { from.wrapping_byte_offset(self.eight) };
+        let from = if i < 8 { from } else { hidden!(from.wrapping_byte_offset(self.eight)) };
         from.wrapping_byte_offset(match i % 8 {
             0 => 0,
             1 => self.one,
@@ -178,6 +184,21 @@ macro_rules! update_c {
 }
 pub(super) use update_c;
 
+/// A loop over rows. The compiler may not unroll one of more than eight, which would keep the
+/// accumulators in memory: it is split into eights.
+macro_rules! for_rows {
+    ($i:ident in $rows:expr, $body:block) => {
+        if $rows <= 8 {
+            for $i in 0..$rows $body
+        } else {
+            for eighth in 0..usize::div_ceil($rows, 8) {
+                for $i in 8 * eighth..usize::min($rows, 8 * eighth + 8) $body
+            }
+        }
+    };
+}
+pub(super) use for_rows;
+
 /// An array, from the value for each index.
 ///
 /// `from_fn` and `map` are compiled without the instruction set, so closures that need it are
@@ -185,9 +206,9 @@ pub(super) use update_c;
 macro_rules! array {
     ([$any:expr; $len:expr], |$i:ident| $value:expr) => {{
         let mut values = [$any; $len];
-        for $i in 0..$len {
+        $crate::vectors::for_rows!($i in $len, {
             values[$i] = $value;
-        }
+        });
         values
     }};
 }
@@ -200,11 +221,11 @@ pub(super) use array;
 #[inline(always)]
 pub fn from_registers<V: Copy, const N: usize, const R: usize>(accumulators: &[[V; N]; R], any: V) -> [[V; N]; R] {
     let mut copy = [[any; N]; R];
-    for i in 0..R {
+    for_rows!(i in R, {
         for j in 0..N {
             copy[i][j] = accumulators[i][j];
         }
-    }
+    });
     copy
 }
 

@@ -14,17 +14,19 @@ use super::vectors::*;
 
 /// Vectors of a column in an iteration.
 const TURN: usize = 4;
+/// Vectors that are summed together.
+const FOUR: usize = 4;
 
 /// Defines the micro-kernels of one type.
 ///
 /// `$select` selects one by the rows of A, and the columns of B that are read side by side. `$e` is
 /// the type of elements, `$t` that of accumulators, which the lanes of `$vector` hold, at first
 /// `$zero`. `$whole_load` loads `$lanes` elements, and `$load` the first of them. `$step`
-/// multiplies two such vectors and adds the products to accumulators. `$sum` adds the lanes of
-/// accumulators. By rows: the accumulators of a dot product, enough to hide the latency of `$step`,
-/// for [`WHOLE_COLUMNS`] and for [`STREAMED_COLUMNS`].
+/// multiplies two such vectors and adds the products to accumulators. `$sums` adds the lanes of
+/// each of four vectors. By rows: the accumulators of a dot product, enough to hide the latency of
+/// `$step`, for [`WHOLE_COLUMNS`] and for [`STREAMED_COLUMNS`].
 macro_rules! whole_columns {
-    ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $step:expr, $add:expr, $sum:expr; $($rows:literal: $accumulators:literal),+; $($streamed_rows:literal: $streamed:literal),+) => {
+    ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $step:expr, $add:expr, $sums:expr; $($rows:literal: $accumulators:literal),+; $($streamed_rows:literal: $streamed:literal),+) => {
         /// The micro-kernel for these rows, and any number of columns.
         pub fn $select([rows, side_by_side]: [usize; 2]) -> MicroKernelFn<$t> {
             const STEPS: usize = TURN * $lanes;
@@ -80,12 +82,20 @@ macro_rules! whole_columns {
                 let sums = array!([sums[0]; R], |i| from_registers(&sums[i], $zero));
                 let mut products = [[0 as $t; C]; R];
                 for i in 0..R {
+                    let mut columns = [$zero; C];
                     for j in 0..C {
-                        let mut sum = sums[i][j][0];
+                        columns[j] = sums[i][j][0];
                         for other in 1..S {
-                            sum = $add(sum, sums[i][j][other]);
+                            columns[j] = $add(columns[j], sums[i][j][other]);
                         }
-                        products[i][j] = $sum(sum);
+                    }
+                    for first in (0..C).step_by(FOUR) {
+                        // A column's sum does not depend on the columns beside it.
+                        let four = array!([$zero; FOUR], |j| if first + j < C { columns[first + j] } else { $zero });
+                        let four = $sums(four);
+                        for j in 0..FOUR.min(C - first) {
+                            products[i][first + j] = four[j];
+                        }
                     }
                 }
                 products
@@ -143,65 +153,96 @@ macro_rules! whole_columns {
 whole_columns! {
     f32_512: "avx512f,avx512bw,avx512vl", f32, lanes 16, f32 as __m512,
     |from| _mm512_loadu_ps(from), |from, lanes| _mm512_maskz_loadu_ps(first16(lanes), from),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f64_512: "avx512f,avx512bw,avx512vl", f64, lanes 8, f64 as __m512d,
     |from| _mm512_loadu_pd(from), |from, lanes| _mm512_maskz_loadu_pd(first8(lanes), from),
-    _mm512_setzero_pd(), _mm512_fmadd_pd, _mm512_add_pd, _mm512_reduce_add_pd; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_pd(), _mm512_fmadd_pd, _mm512_add_pd, sums_512_f64; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     i32_512: "avx512f,avx512bw,avx512vl", i32, lanes 16, i32 as __m512i,
     |from: *const i32| _mm512_loadu_epi32(from), |from, lanes| _mm512_maskz_loadu_epi32(first16(lanes), from),
-    _mm512_setzero_si512(), wide_step_i32, _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_si512(), wide_step_i32, _mm512_add_epi32, sums_512_i32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Two bf16 per lane.
 whole_columns! {
     bf16_pairs: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, lanes 32, f32 as __m512,
     |from: *const bf16| _mm512_castsi512_ps(_mm512_loadu_epi16(from.cast())), |from: *const bf16, lanes| _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first32(lanes), from.cast())),
-    _mm512_setzero_ps(), step_bf16, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), step_bf16, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Widened by the loads.
 whole_columns! {
     bf16_512: "avx512f,avx512bw,avx512vl", bf16, lanes 16, f32 as __m512,
     |from: *const bf16| widened(_mm256_loadu_epi16(from.cast())), |from: *const bf16, lanes| widened(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f16_512: "avx512f,avx512bw,avx512vl,f16c", f16, lanes 16, f32 as __m512,
     |from: *const f16| _mm512_cvtph_ps(_mm256_loadu_epi16(from.cast())), |from: *const f16, lanes| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Widened to 16 bits, two per lane.
 whole_columns! {
     bytes_512: "avx512f,avx512bw,avx512vl", i8, lanes 32, i32 as __m512i,
     |from: *const i8| _mm512_cvtepi8_epi16(_mm256_loadu_epi8(from)), |from, lanes| _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first32(lanes), from)),
-    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)), _mm512_add_epi32, _mm512_reduce_add_epi32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)), _mm512_add_epi32, sums_512_i32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f32_256: "avx2,fma", f32, lanes 8, f32 as __m256,
     |from| _mm256_loadu_ps(from), |from, lanes| _mm256_maskload_ps(from, words(lanes)),
-    _mm256_setzero_ps(), _mm256_fmadd_ps, _mm256_add_ps, sum_f32; 1: 2, 2: 1; 1: 1
+    _mm256_setzero_ps(), _mm256_fmadd_ps, _mm256_add_ps, sums_f32; 1: 2, 2: 1; 1: 1
 }
 whole_columns! {
     f64_256: "avx2,fma", f64, lanes 4, f64 as __m256d,
     |from| _mm256_loadu_pd(from), |from, lanes| _mm256_maskload_pd(from, longs(lanes)),
-    _mm256_setzero_pd(), _mm256_fmadd_pd, _mm256_add_pd, sum_f64; 1: 2, 2: 1; 1: 1
+    _mm256_setzero_pd(), _mm256_fmadd_pd, _mm256_add_pd, sums_f64; 1: 2, 2: 1; 1: 1
 }
 
-/// The sum of the lanes.
+/// The sums of the lanes of four vectors: these are added in pairs, so that half as many additions
+/// are needed as for each alone.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn sum_f32(lanes: __m256) -> f32 {
-    let fours = _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps::<1>(lanes));
-    let twos = _mm_add_ps(fours, _mm_movehl_ps(fours, fours));
-    _mm_cvtss_f32(_mm_add_ss(twos, _mm_movehdup_ps(twos)))
+fn sums_f32(lanes: [__m256; FOUR]) -> [f32; FOUR] {
+    let pair = |x, y| _mm256_add_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y));
+    let [x, y] = [pair(lanes[0], lanes[1]), pair(lanes[2], lanes[3])];
+    let eights = _mm256_add_ps(_mm256_shuffle_ps::<0b0100_0100>(x, y), _mm256_shuffle_ps::<0b1110_1110>(x, y));
+    let fours = _mm_add_ps(_mm256_castps256_ps128(eights), _mm256_extractf128_ps::<1>(eights));
+    // SAFETY: both are four floats.
+    unsafe { std::mem::transmute::<__m128, [f32; FOUR]>(fours) }
 }
 
-/// The sum of the lanes.
+/// As [`sums_f32`].
 #[inline]
 #[target_feature(enable = "avx2")]
-fn sum_f64(lanes: __m256d) -> f64 {
-    let twos = _mm_add_pd(_mm256_castpd256_pd128(lanes), _mm256_extractf128_pd::<1>(lanes));
-    _mm_cvtsd_f64(_mm_add_sd(twos, _mm_unpackhi_pd(twos, twos)))
+fn sums_f64(lanes: [__m256d; FOUR]) -> [f64; FOUR] {
+    let pair = |x, y| _mm256_add_pd(_mm256_unpacklo_pd(x, y), _mm256_unpackhi_pd(x, y));
+    let [x, y] = [pair(lanes[0], lanes[1]), pair(lanes[2], lanes[3])];
+    let fours = _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(x, y), _mm256_permute2f128_pd::<0x31>(x, y));
+    // SAFETY: both are four floats.
+    unsafe { std::mem::transmute::<__m256d, [f64; FOUR]>(fours) }
+}
+
+/// As [`sums_f32`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn sums_512_f32(lanes: [__m512; FOUR]) -> [f32; FOUR] {
+    // An extraction of 256 bits of floats would need AVX-512 DQ.
+    let high = |x| _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(x)));
+    sums_f32(array!([_mm256_setzero_ps(); FOUR], |i| _mm256_add_ps(_mm512_castps512_ps256(lanes[i]), high(lanes[i]))))
+}
+
+/// As [`sums_f32`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn sums_512_f64(lanes: [__m512d; FOUR]) -> [f64; FOUR] {
+    let high = |x| _mm512_extractf64x4_pd::<1>(x);
+    sums_f64(array!([_mm256_setzero_pd(); FOUR], |i| _mm256_add_pd(_mm512_castpd512_pd256(lanes[i]), high(lanes[i]))))
+}
+
+/// As [`sums_f32`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn sums_512_i32(lanes: [__m512i; FOUR]) -> [i32; FOUR] {
+    array!([0; FOUR], |i| _mm512_reduce_add_epi32(lanes[i]))
 }

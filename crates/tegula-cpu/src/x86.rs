@@ -42,7 +42,8 @@ macro_rules! select {
             #[target_feature(enable = $features)]
             unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
-                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, mut b_panel, mut prefetch, .. } = *operands;
+                let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, mut b_panel, prefetch, .. } = *operands;
+                let mut prefetch = *prefetch;
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if k_groups >= PREFETCH_STEPS {
@@ -74,12 +75,12 @@ macro_rules! select {
                                     $store(b_panel.add(($steps * V + v) * LANES), $mask(LANES), b_row[v]);
                                 }
                             }
-                            for i in 0..R {
+                            for_rows!(i in R, {
                                 let a = $broadcast(*a_rows.at(a, i).add($steps));
                                 for v in 0..V {
                                     accumulators[i][v] = $step(a, b_row[v], accumulators[i][v]);
                                 }
-                            }
+                            });
                         }
                     };
                 }
@@ -209,28 +210,28 @@ select! {
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
     packed_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true, true,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    half_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm256_set1_ps, f32 as __m256, first8, false, true, true,
+    half_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm256_set1_ps, f32 as __m256, first8, false, true, false,
     |from, mask| _mm256_maskz_loadu_ps(mask, from),
     |from, mask| _mm256_maskz_loadu_ps(mask, from), |to, mask, sum| _mm256_mask_storeu_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16;
 }
 select! {
-    half_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm256_set1_pd, f64 as __m256d, first8, false, true, true,
+    half_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm256_set1_pd, f64 as __m256d, first8, false, true, false,
     |from, mask| _mm256_maskz_loadu_pd(mask, from),
     |from, mask| _mm256_maskz_loadu_pd(mask, from), |to, mask, sum| _mm256_mask_storeu_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16;
 }
 
 /// [`packed_512_f32`], with half vectors where these hold all columns: CPUs that execute 512 bits
@@ -278,7 +279,7 @@ select! {
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
-    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 // The upper half of each lane of A is 0, so only the first of each pair is multiplied.
 select! {
@@ -336,11 +337,11 @@ select! {
 
 micro_kernels! {
     /// f32 with AVX-512, and 16-bit floats widened to it.
-    avx512_f32: "avx512f,avx512bw,avx512vl", f32 as __m512, packed_512_f32, unpacked unpacked_512_f32, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f32_512 })
+    avx512_f32: "avx512f,avx512bw,avx512vl", f32 as __m512, packed_512_f32, unpacked unpacked_512_f32, rows [16, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f32_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f32_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f32_512 })
 }
 micro_kernels! {
     /// f64 with AVX-512.
-    avx512_f64: "avx512f,avx512bw,avx512vl", f64 as __m512d, packed_512_f64, unpacked unpacked_512_f64, rows [12, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f64_512 })
+    avx512_f64: "avx512f,avx512bw,avx512vl", f64 as __m512d, packed_512_f64, unpacked unpacked_512_f64, rows [16, 12, 8, 6, 3, 3, 3, 3], tile 8 x 3, kc 256, along_k Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 8, select: along_k::f64_512 }), first_rows Some(FirstRows { tile: [6, 4], min_rows: 56 }), whole_rows Some(whole_rows::f64_512), whole_columns Some(WholeColumns { tile_rows: 4, max_rows: 4, cached_rows: 16, select: whole_columns::f64_512 })
 }
 micro_kernels! {
     /// i32 with AVX-512.

@@ -82,8 +82,9 @@ fn call_path(n: usize) -> Vec<String> {
 #[test]
 fn path_from_matmul_to_the_micro_kernel_is_eight_functions() {
     let all = ["micro_kernel", "macro_kernel", "parallel_phases", "run", "run", "gemm_with_options", "run", "matmul"];
-    let unblocked = ["micro_kernel", "run", "run_in_steps", "run", "gemm_with_options", "run", "matmul"];
-    let small = ["micro_kernel", "run", "multiply_small", "small_as", "gemm_small", "run", "matmul"];
+    let unblocked =
+        ["micro_kernel", "run_micro_tiles", "run", "run_in_steps", "run", "gemm_with_options", "run", "matmul"];
+    let small = ["micro_kernel", "run_micro_tiles", "run", "multiply_small", "small_as", "gemm_small", "run", "matmul"];
     // Outside a rayon pool the global thread pool shares the work; a pool of one thread runs it
     // alone.
     let all_of = |path: Vec<String>| {

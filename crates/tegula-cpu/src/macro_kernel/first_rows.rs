@@ -134,16 +134,18 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 sizes[2] = k_range.len();
                 micro_kernel = select([sizes[0], sizes[1]]);
             }
-            if !columns.along_k {
-                operands.prefetch = self.rows_to_prefetch(columns, pass, passes);
-            }
+            let prefetch = match columns.along_k {
+                true => PrefetchedRows::NONE,
+                false => self.rows_to_prefetch(columns, pass, passes),
+            };
             let (to, mut beta) = (c.at(tile_rows.start, cols.start), beta);
             for part in chunks(0..sizes[2], self.plan.update_steps) {
                 let sizes = [sizes[0], sizes[1], part.len()];
+                let prefetch = &prefetch.at_step(part.start);
+                let operands = MicroOperands { prefetch, ..operands.at_step(part.start, width) };
                 // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,
                 // and in B or in the panel, which the first pass has packed.
                 unsafe { micro_kernel(sizes, alpha, &operands, beta, to, c.row_stride()) };
-                operands.advance(part.len(), width);
                 beta = T::Acc::ONE;
             }
         }

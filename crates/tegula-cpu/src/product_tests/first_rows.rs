@@ -47,7 +47,7 @@ fn check_tile<T: CpuElement>(kernel: &MicroKernel<T>, [rows, cols, k]: [usize; 3
         let prefetch = PrefetchedRows { first: b.as_ptr().cast(), stride: 64, lines: 2, count: 3, to_l2: false };
         let packs = MicroOperands {
             b_panel: panels[1].as_mut_ptr(),
-            prefetch,
+            prefetch: &prefetch,
             ..MicroOperands::new(a.as_ptr().cast(), a_strides, b.as_ptr().cast(), row as isize)
         };
         for (operands, c) in [packed, packs].iter().zip(&mut sums) {
