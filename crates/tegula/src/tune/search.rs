@@ -5,7 +5,11 @@
 //! results.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only GPUs have kernel configurations"))]
 
+use std::collections::HashSet;
+
+use tegula_kernels::GemmVariant;
 use tegula_kernels::plan::{Candidate, Problem, Recipe};
+use tegula_kernels::registry::GemmKernel;
 
 use super::interleave::{
     SamplingPlan, Timed, estimate_call_time, interleave_selected, screen_all, settle, sort_by_time,
@@ -20,6 +24,9 @@ const CONFIRMATION_SECONDS: f64 = 0.2;
 /// Configurations that are timed at the power limit, at most, if the effort has time for
 /// [`FINALISTS`] of them. The ranking differs from that of short runs.
 const SUSTAINED_FINALISTS: usize = 16;
+/// The time of a short run, relative to the least, up to which the best of a kind may be the
+/// fastest at the power limit.
+const SUSTAINED_NEAR: f64 = 1.25;
 /// Rounds at the power limit, the second in reverse order.
 const SUSTAINED_ROUNDS: usize = 2;
 /// Share of the time after which no further configuration is assembled.
@@ -142,15 +149,16 @@ pub(super) fn time_shortlist(
     let screened = screen_all(benchmarks, &|| budget.remaining() > 2.0 * slot);
     let best = screened.first().map_or(call, |(_, call)| *call);
     let sustained = SamplingPlan::new(best, sets, true);
-    let count = sustained_count(&screened, call, sustained, budget.remaining());
+    let diverse = kinds_first(&screened, recipes);
+    let count = sustained_count(&diverse, call, sustained, budget.remaining());
     let is_sustained = power_limited(best) && count >= FINALISTS.min(screened.len()).max(1);
-    let (plan, count, rounds) = if is_sustained {
+    let (plan, ranking, count, rounds) = if is_sustained {
         settle(&mut *benchmarks[screened[0].0], best, sustained);
-        (sustained, count, SUSTAINED_ROUNDS)
+        (sustained, &diverse, count, SUSTAINED_ROUNDS)
     } else {
-        (plan, FINALISTS.min((budget.remaining() / slot).max(2.0) as usize), 1)
+        (plan, &screened, FINALISTS.min((budget.remaining() / slot).max(2.0) as usize), 1)
     };
-    let mut finalists: Vec<_> = screened.iter().take(count).map(|(index, _)| *index).collect();
+    let mut finalists: Vec<_> = ranking.iter().take(count).map(|(index, _)| *index).collect();
     if !finalists.contains(&0) {
         finalists.pop();
         finalists.push(0);
@@ -174,11 +182,34 @@ pub(super) fn time_shortlist(
     })
 }
 
-/// The number of screened candidates, fastest first, that long slots can time within some seconds,
+/// Screened candidates in the order in which they are timed at the power limit: first the fastest
+/// of each kind that is near the fastest of all, then the others.
+///
+/// Kinds differ in power, so the fastest of short runs, which may be all of one kind, can lose.
+fn kinds_first(screened: &[(usize, f64)], recipes: &[Recipe]) -> Vec<(usize, f64)> {
+    let near = screened.first().map_or(0.0, |(_, call)| SUSTAINED_NEAR * call);
+    let mut kinds = HashSet::new();
+    let is_first = |(index, call): &(usize, f64)| *call <= near && kinds.insert(kind(&recipes[*index]));
+    let (mut order, others): (Vec<_>, Vec<_>) = screened.iter().copied().partition(is_first);
+    order.extend(others);
+    order
+}
+
+/// The kind of a configuration: its tile in steps of 64, and whether a pipeline multicasts and is
+/// ping-pong.
+fn kind(recipe: &Recipe) -> ([u32; 2], [bool; 2]) {
+    let schedule = match recipe.kernel {
+        GemmKernel::Hopper(kernel) => [kernel.pipeline.multicast_blocks() > 1, kernel.pipeline.ping_pong],
+        _ => [false; 2],
+    };
+    (recipe.kernel.tile().map(|extent| extent.div_ceil(64)), schedule)
+}
+
+/// The number of screened candidates, in their order, that long slots can time within some seconds,
 /// with the first of the shortlist (number 0). Its calls take about `first_call` seconds.
 fn sustained_count(screened: &[(usize, f64)], first_call: f64, plan: SamplingPlan, seconds: f64) -> usize {
     let slots = |call| SUSTAINED_ROUNDS as f64 * plan.slot_seconds(call);
-    let best = screened.first().map_or(first_call, |(_, call)| *call);
+    let best = screened.iter().map(|(_, call)| *call).fold(first_call, f64::min);
     let mut left = seconds - plan.settling_seconds(best) - slots(first_call);
     let fits = |(index, call): &&(usize, f64)| {
         left -= if *index == 0 { 0.0 } else { slots(*call) };
@@ -337,6 +368,25 @@ mod tests {
         let plan = SamplingPlan::new(1e-3, 1, true);
         assert_eq!(sustained_count(&screened, 1e-3, plan, 8.0), 6);
         assert_eq!(sustained_count(&screened, 1e-3, plan, 0.1), 0);
+    }
+
+    /// Many configurations of a kind are faster in short runs than those of others.
+    #[test]
+    fn time_shortlist_times_the_fastest_of_each_near_kind_at_the_power_limit() {
+        let problem = Problem { ty: Type::BF16, ..problem([4096; 3]) };
+        let all = legal(&problem, &CAPS).into_iter().map(|candidate| candidate.recipe);
+        let (same, others): (Vec<_>, Vec<_>) = all.partition(|recipe| kind(recipe) == ([2, 2], [true, false]));
+        let other = |wanted| *others.iter().find(|recipe| kind(recipe) == wanted).unwrap();
+        let (near, slow) = (other(([2, 4], [false; 2])), other(([1, 1], [false; 2])));
+        let all: Vec<_> = same[..20].iter().copied().chain([near, slow]).collect();
+        let gpu = FakeGpu::default();
+        let times = (0..20).map(|i| 1.0 + 1e-3 * f64::from(i)).chain([1.2, 1.4]).enumerate();
+        let mut benchmarks: Vec<_> = times.map(|(number, ms)| Fake { gpu: &gpu, number, call: 1e-3 * ms }).collect();
+        let budget = Budget { seconds: 20.0, elapsed: &|| gpu.now.get() };
+        let times = time_shortlist(&all, &mut timed(&mut benchmarks), 1, &|_| true, budget).unwrap();
+        let finalists: Vec<_> = times.finalists.iter().map(|one| one.recipe).collect();
+        assert_eq!(finalists[..SUSTAINED_FINALISTS - 1], all[..SUSTAINED_FINALISTS - 1]);
+        assert_eq!(finalists[SUSTAINED_FINALISTS - 1..], [near]);
     }
 
     /// The choice of the cost model, the first, is slow. Times per call are long or very long.
