@@ -6,7 +6,9 @@
 Needs numpy, scikit-learn and cargo, and a minute; the costs in plan/hopper_costs.rs first
 (fit_plan.py). Prints the loss of the choice among measured recipes on products held out, without
 and with the trees; with --write the file is replaced. The trees are gradient boosting of the
-logarithm of the measured by the predicted time, mostly without the mean of a product.
+logarithm of the measured by the predicted time, mostly without the mean of a product, for products
+at the power limit and for the others. Products of the lists that benchmarks report are never
+fitted: they are the last that are held out.
 """
 import gzip
 import subprocess
@@ -20,6 +22,9 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 DATA = HERE / "plan.txt.gz"
+LISTS = [HERE.parent / name for name in (
+    "shapes.txt", "hopper-shapes.txt", "hopper-random.txt", "shapes/models.txt", "shapes/batches.txt"
+)]
 TREES = ROOT / "crates/tegula-kernels/src/plan/hopper_trees.rs"
 # The features that are the blocks of a multicast cluster along m and n, and the predicted time.
 CLUSTER, TIME = [2, 3], 17
@@ -65,16 +70,7 @@ class Measurements:
         lines = [line for line in gzip.open(DATA, "rt") if line.split()[-1].startswith("hopper_")]
         self.constants, all_features = features(lines)
         times = all_features[:, TIME]
-        least = {}
-        for line, time in zip(lines, times):
-            product = line.rsplit(" ", 2)[0]
-            least[product] = min(least.get(product, np.inf), time if np.isfinite(time) else np.inf)
-
-        def is_used(line, time):
-            product = line.rsplit(" ", 2)[0]
-            return np.isfinite(time) and len(product.split()) == 6 and flops(product.split()) / least[product] < self.constants["sustained"]
-
-        used = [is_used(line, time) for line, time in zip(lines, times)]
+        used = np.isfinite(times)
         fields = [line.split() for line, use in zip(lines, used) if use]
         self.times = times[used]
         numbers = {product: i for i, product in enumerate(dict.fromkeys(tuple(field[:-2]) for field in fields))}
@@ -94,6 +90,7 @@ class Measurements:
         self.error = error - FORGIVEN * mean[self.product]
         self.weights = weights * np.array([WEIGHTS[field[0]] for field in fields])
         self.features = all_features[used]
+        self.sustained = np.array([flops(product) for product in self.products]) > self.constants["sustained"] * least
 
     def losses(self, correction):
         """The loss of the choice for each product."""
@@ -103,9 +100,25 @@ class Measurements:
         order = np.lexsort((times, self.product))
         return self.loss[order[np.unique(self.product[order], return_index=True)[1]]]
 
+    def is_listed(self):
+        """Whether each product is in a list."""
+        listed = {tuple(line.split()[:3]) for path in LISTS for line in path.read_text().splitlines()}
+        return np.array([product[3:6] in listed for product in self.products])
+
     def fitted(self, used):
-        model = HistGradientBoostingRegressor(**PARAMETERS)
-        return model.fit(self.features[used], self.error[used], sample_weight=self.weights[used])
+        """The trees of products below the power limit and of those at it, fitted to some products."""
+
+        def trees(used):
+            used = used[self.product]
+            model = HistGradientBoostingRegressor(**PARAMETERS)
+            return model.fit(self.features[used], self.error[used], sample_weight=self.weights[used])
+
+        return trees(used & ~self.sustained), trees(used & self.sustained)
+
+    def correction(self, models):
+        """The logarithm of the correction of each recipe."""
+        short, sustained = (model.predict(self.features) for model in models)
+        return np.where(self.sustained[self.product], sustained, short)
 
 
 def number(value):
@@ -114,8 +127,8 @@ def number(value):
     return text if "." in text or "e" in text else text + ".0"
 
 
-def write(model):
-    """Replaces the file of the trees, each node before its children."""
+def trees(name, text, model):
+    """The trees of a model in Rust, each node before its children."""
     nodes, roots = [], []
 
     def add(tree, i):
@@ -134,39 +147,60 @@ def write(model):
         add(predictor.nodes, 0)
 
     def wrapped(items):
-        lines, line = [], "   "
+        lines, line = [], "       "
         for item in items:
             if len(line) + len(item) + 2 > 118:
                 lines.append(line)
-                line = "   "
+                line = "       "
             line += f" {item},"
         return "\n".join([*lines, line])
 
     mean = number(float(model._baseline_prediction.ravel()[0]))
+    return (
+        f"\n/// {text}\n#[rustfmt::skip]\npub(super) static {name}: Trees = Trees {{\n    mean: {mean},\n"
+        f"    roots: &[\n{wrapped(roots)}\n    ],\n    nodes: &[\n{wrapped(nodes)}\n    ],\n}};\n"
+    )
+
+
+TYPES = """/// The feature, the threshold and the next node if the feature exceeds it, otherwise the node
+/// that follows; or 255 and the value of a leaf.
+type Node = (u8, f32, u16);
+
+/// Regression trees.
+pub(super) struct Trees {
+    /// The value before that of the trees.
+    pub mean: f64,
+    /// The first node of each tree.
+    pub roots: &'static [u16],
+    /// The nodes, each before its children.
+    pub nodes: &'static [Node],
+}
+"""
+
+
+def write(models):
+    """Replaces the file of the trees."""
     TREES.write_text(
-        "//! The trees of `hopper_correction`, by `benchmarks/cost/fit_trees.py`.\n\n"
-        "/// The feature, the threshold and the next node if the feature exceeds it, otherwise the node\n"
-        "/// that follows; or 255 and the value of a leaf.\n"
-        "type Node = (u8, f32, u16);\n\n"
-        "/// The value before that of the trees.\n"
-        f"pub(super) const MEAN: f64 = {mean};\n"
-        "/// The first node of each tree.\n#[rustfmt::skip]\n"
-        f"pub(super) static TREES: [u16; {len(roots)}] = [\n{wrapped(roots)}\n];\n"
-        "/// The nodes, each before its children.\n#[rustfmt::skip]\n"
-        f"pub(super) static NODES: [Node; {len(nodes)}] = [\n{wrapped(nodes)}\n];\n"
+        "//! The trees of `hopper_correction`, by `benchmarks/cost/fit_trees.py`.\n\n" + TYPES
+        + trees("SHORT", "The trees of products below the power limit.", models[0])
+        + trees("SUSTAINED", "The trees of products at the power limit, by long runs.", models[1])
     )
 
 
 data = Measurements()
 none = np.zeros(len(data.times))
-summary("without trees", data.losses(none))
+listed = data.is_listed()
 folds = np.random.default_rng(0).permutation(len(data.products)) % FOLDS
 held_out = none.copy()
 for fold in range(FOLDS):
-    used = folds[data.product] != fold
-    held_out[~used] = data.fitted(used).predict(data.features[~used])
-summary("held out", data.losses(held_out))
-model = data.fitted(np.full(len(data.times), True))
-summary("fitted", data.losses(model.predict(data.features)))
+    used = (folds != fold) & ~listed
+    held_out = np.where(used[data.product], held_out, data.correction(data.fitted(used)))
+models = data.fitted(~listed)
+fitted = data.correction(models)
+for place, products in [("below the limit", ~data.sustained), ("at the limit", data.sustained)]:
+    for name, correction in [("without trees", none), ("held out", held_out), ("fitted", fitted)]:
+        summary(f"{place}, {name}", data.losses(correction)[products & ~listed])
+    for name, correction in [("without trees", none), ("with trees", fitted)]:
+        summary(f"{place}, lists, {name}", data.losses(correction)[products & listed])
 if "--write" in sys.argv:
-    write(model)
+    write(models)

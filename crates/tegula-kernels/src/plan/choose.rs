@@ -144,7 +144,7 @@ mod tests {
             (Type::F32, 2048, "register_f32_128x256x8_"),
             (Type::F32, 4096, "register_f32_128x256x8_"),
             (Type::F16, 2048, "hopper_f16_128x256x64_consumers2_stages4_raster16"),
-            (Type::F16, 8192, "hopper_f16_128x256x64_consumers2_stages4_raster16"),
+            (Type::F16, 8192, "hopper_f16_128x168x64_consumers2_stages5_pingpong_"),
             (Type::I32, 8192, "limbs_i32_64x128x32_"),
         ] {
             let layouts = [OperandLayout::new(Order2d::RowMajor, true); 3];

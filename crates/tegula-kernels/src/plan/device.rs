@@ -61,7 +61,7 @@ pub struct GpuDescription {
 /// The SM clock under load at which the costs were fitted, in megahertz.
 const FITTED_CLOCK: u32 = 1755;
 /// The power limit at which the costs were fitted, in 10^9 operations per second.
-const FITTED_POWER_LIMIT: u32 = 750_000;
+const FITTED_POWER_LIMIT: u32 = 815_000;
 /// The maximum clock of the same GPUs.
 const FITTED_MAX_CLOCK: u32 = 1980;
 

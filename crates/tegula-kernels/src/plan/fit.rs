@@ -9,8 +9,7 @@ use super::blocked_costs::BlockedCosts;
 use super::candidates::time_with;
 use super::device::{Caps, GpuDescription};
 use super::fitted::Constants;
-use super::hopper::sustained_rate;
-use super::hopper_correction::{CLUSTERS, FEATURES, LIMIT, NEAR, features};
+use super::hopper_correction::{CLUSTERS, FEATURES, LIMIT, NEAR, features, sustained_rate};
 use super::hopper_costs::HopperCosts;
 use super::hopper_time;
 use super::legal::legal;
@@ -66,7 +65,7 @@ impl Costs {
 
 /// The constants of the correction of predicted times that a fit of its trees needs: the maximum
 /// logarithm, the ratio to the least time up to which times are corrected, the factor of multicast
-/// clusters, and the operations per microsecond from which times are not corrected.
+/// clusters, and the operations per microsecond from which products have the trees of long runs.
 pub fn correction_constants() -> [(&'static str, f64); 4] {
     let sustained = sustained_rate(&GpuDescription::H200);
     [("limit", LIMIT), ("near", NEAR), ("clusters", CLUSTERS), ("sustained", sustained)]

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use tegula_ir::{MAX_SHARED_BYTES, Order2d, Wgmma};
 
 use super::device::GpuDescription;
-use super::hopper_correction::{NEAR, corrected, least_corrected};
+use super::hopper_correction::{NEAR, least_corrected, trees};
 use super::hopper_costs::{HopperCosts, STEP_KNOTS};
 use super::hopper_time::{TMA_ROW_ELEMENTS, concurrent_tiles, tiles, time, time_within};
 use super::problem::Problem;
@@ -48,13 +48,6 @@ const MAX_SHARED: u32 = MAX_SHARED_BYTES as u32 - 1024;
 /// are multiplied faster than their copies arrive; with more stages they were not faster.
 const MAX_STAGES: u32 = 12;
 const MAX_CLIPPED_STAGES: u32 = 10;
-/// The fraction of the rate at the power limit from which the costs there predict better.
-const SUSTAINED_RATE: f64 = 0.6;
-/// Measured times relative to the predicted ones, of recipes within 6 % of the best on an H200: by
-/// the fitted costs, and by those of sustained runs of single products. Fits forgive most of the
-/// mean error of a product, as it does not change the order of its pipelines.
-const FITTED_BIAS: f64 = 0.92;
-const SUSTAINED_BIAS: f64 = 0.82;
 /// Bytes of the L2 cache.
 const L2_BYTES: usize = 50 << 20;
 /// Bytes of A that stay in the L2 cache beside B and C.
@@ -77,21 +70,14 @@ pub(crate) fn candidates(problem: &Problem, gpu: &GpuDescription) -> Vec<(Recipe
 
 /// The first candidate with the least predicted microseconds.
 pub(crate) fn fastest(problem: &Problem, gpu: &GpuDescription) -> Option<(RecipeOf<Hopper>, f64)> {
-    // Batches need no least time to be those of sustained runs.
-    if !is_sustained(problem, gpu, f64::INFINITY) {
-        let near = near_fastest(problem, gpu, &HopperCosts::FITTED, NEAR);
-        let (best, least) = first_of_least(near.iter().copied())?;
-        if !is_sustained(problem, gpu, least) {
-            // Only those that may become faster than the best are corrected.
-            let bound = corrected(problem, &best, gpu, least);
-            let may_win = |time: f64| time <= least * NEAR && least_corrected(time) <= bound;
-            let near = near.into_iter().filter(|(_, time)| may_win(*time));
-            let near = near.map(|(recipe, time)| (recipe, corrected(problem, &recipe, gpu, time)));
-            return first_of_least(near).map(|(recipe, time)| (recipe, FITTED_BIAS * time));
-        }
-    }
-    let near = near_fastest(problem, gpu, &HopperCosts::SUSTAINED, 1.0);
-    first_of_least(near.into_iter()).map(|(recipe, time)| (recipe, sustained_bias(problem) * time))
+    let near = near_fastest(problem, gpu);
+    let (best, least) = first_of_least(near.iter().copied())?;
+    // Only those that may become faster than the best are corrected.
+    let trees = trees(problem, gpu, least);
+    let bound = trees.corrected(problem, &best, gpu, least);
+    let may_win = |time: f64| time <= least * NEAR && least_corrected(time) <= bound;
+    let near = near.into_iter().filter(|(_, time)| may_win(*time));
+    first_of_least(near.map(|(recipe, time)| (recipe, trees.corrected(problem, &recipe, gpu, time))))
 }
 
 /// The first candidate of the least time.
@@ -99,19 +85,15 @@ fn first_of_least(all: impl Iterator<Item = (RecipeOf<Hopper>, f64)>) -> Option<
     all.reduce(|best, one| if one.1.total_cmp(&best.1).is_lt() { one } else { best })
 }
 
-/// The candidates with predicted times within a factor of the least of those before. Times are not
-/// predicted for candidates that take longer to multiply alone.
-fn near_fastest(
-    problem: &Problem,
-    gpu: &GpuDescription,
-    costs: &HopperCosts,
-    factor: f64,
-) -> Vec<(RecipeOf<Hopper>, f64)> {
+/// The candidates near the least predicted time of those before. Times are not predicted for
+/// candidates that take longer to multiply alone.
+fn near_fastest(problem: &Problem, gpu: &GpuDescription) -> Vec<(RecipeOf<Hopper>, f64)> {
     let (mut near, mut least) = (Vec::new(), f64::INFINITY);
     let splits = |pipeline, tiles| splits(problem, pipeline, tiles, gpu.multiprocessors);
     each_candidate(problem, splits, |recipe| {
-        let limit = least * factor;
-        if let Some(time) = time_within(problem, &recipe, costs, gpu, limit).filter(|time| *time <= limit) {
+        let limit = least * NEAR;
+        let time = time_within(problem, &recipe, &HopperCosts::FITTED, gpu, limit);
+        if let Some(time) = time.filter(|time| *time <= limit) {
             least = least.min(time);
             near.push((recipe, time));
         }
@@ -119,35 +101,12 @@ fn near_fastest(
     near
 }
 
-/// Whether a product that takes so many microseconds has the costs of sustained runs: if it
-/// reaches the power limit, where clocks are lower, and if it is a batch.
-fn is_sustained(problem: &Problem, gpu: &GpuDescription, time: f64) -> bool {
-    let flops = [problem.m, problem.n, problem.k, problem.batches].iter().fold(2.0, |flops, &one| flops * one as f64);
-    problem.batches > 1 || flops > sustained_rate(gpu) * time
-}
-
-/// Measured times relative to those predicted by the costs of sustained runs: none for batches.
-fn sustained_bias(problem: &Problem) -> f64 {
-    if problem.batches > 1 { 1.0 } else { SUSTAINED_BIAS }
-}
-
-/// The operations per microsecond from which products have the costs of sustained runs.
-pub(super) fn sustained_rate(gpu: &GpuDescription) -> f64 {
-    SUSTAINED_RATE * gpu.power_limited_flops()
-}
-
-/// Corrects predicted times, or replaces them by those at the power limit.
+/// Corrects the predicted times that are near the least.
 fn correct(problem: &Problem, gpu: &GpuDescription, candidates: &mut [(RecipeOf<Hopper>, f64)]) {
     let least = candidates.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
-    let is_sustained = is_sustained(problem, gpu, least);
-    for (recipe, predicted) in candidates {
-        *predicted = if is_sustained {
-            sustained_bias(problem) * time(problem, recipe, &HopperCosts::SUSTAINED, gpu)
-        } else if *predicted <= least * NEAR {
-            FITTED_BIAS * corrected(problem, recipe, gpu, *predicted)
-        } else {
-            FITTED_BIAS * *predicted
-        };
+    let trees = trees(problem, gpu, least);
+    for (recipe, time) in candidates.iter_mut().filter(|(_, time)| *time <= least * NEAR) {
+        *time = trees.corrected(problem, recipe, gpu, *time);
     }
 }
 
@@ -353,8 +312,8 @@ mod tests {
     fn hopper_choice_for_five_shapes_is_unchanged() {
         for (sizes, expected) in [
             ([1024, 1024, 1024], "hopper_bf16_64x128x64_consumers1_stages8"),
-            ([2048, 2048, 2048], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
-            ([8192, 8192, 8192], "hopper_bf16_128x256x64_consumers2_stages4_raster16_ccc_swapped"),
+            ([2048, 2048, 2048], "hopper_bf16_128x256x64_consumers2_stages4_raster16"),
+            ([8192, 8192, 8192], "hopper_bf16_128x168x64_consumers2_stages5_pingpong_ccc_swapped"),
             ([64, 4096, 4096], "hopper_bf16_64x64x64_consumers1_stages12_clusterk2"),
             ([16, 4096, 4096], "hopper_bf16_64x16x64_consumers1_stages12_clusterk2_ccc_swapped"),
         ] {

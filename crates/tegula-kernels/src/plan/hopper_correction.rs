@@ -5,6 +5,9 @@
 //! one that is too low. The trees have the deviations by the features of a recipe, and halve the
 //! loss of the choice on products held out.
 //!
+//! At the power limit clocks fall, by the power that a kernel takes, and other recipes are the
+//! fastest. Products that reach it have trees of their own, of long runs.
+//!
 //! Only candidates near the fastest are corrected, by a limited factor: the others could not become
 //! the fastest, and planning is short. `benchmarks/cost/fit_trees.py` fits the trees.
 
@@ -12,7 +15,7 @@ use tegula_ir::Order2d;
 
 use super::device::GpuDescription;
 use super::hopper_time::{concurrent_tiles, tiles};
-use super::hopper_trees::{MEAN, NODES, TREES};
+use super::hopper_trees::{SHORT, SUSTAINED, Trees};
 use super::problem::Problem;
 use super::recipe::{RecipeOf, Split};
 use crate::hopper::{Hopper, Pipeline};
@@ -28,35 +31,50 @@ pub(super) const NEAR: f64 = 1.15;
 /// The factor of multicast clusters, of which there are five times as many candidates: the least of
 /// more predictions is lower, although none of them is.
 pub(super) const CLUSTERS: f64 = 1.01;
+/// The fraction of the rate at the power limit from which the trees of long runs predict better.
+const SUSTAINED_RATE: f64 = 0.6;
 /// The number of features of a recipe.
 pub const FEATURES: usize = 20;
 /// The maximum number of waves that the trees tell apart.
 const MAX_WAVES: f64 = 64.0;
 
-/// The corrected time of a recipe, of its predicted microseconds.
-pub(super) fn corrected(problem: &Problem, recipe: &RecipeOf<Hopper>, gpu: &GpuDescription, time: f64) -> f64 {
-    let features = features(problem, recipe, gpu, time);
-    let sum: f64 = TREES.iter().map(|&root| value(root, &features)).sum();
-    let choices = if recipe.kernel.pipeline.multicast_blocks() > 1 { CLUSTERS } else { 1.0 };
-    time * choices * (MEAN + sum).clamp(-LIMIT, LIMIT).exp()
+/// The trees for a product, of which the fastest candidate has these predicted microseconds.
+pub(super) fn trees(problem: &Problem, gpu: &GpuDescription, least: f64) -> &'static Trees {
+    let flops = [problem.m, problem.n, problem.k, problem.batches].iter().fold(2.0, |flops, &one| flops * one as f64);
+    if flops > sustained_rate(gpu) * least { &SUSTAINED } else { &SHORT }
+}
+
+/// The operations per microsecond from which products have the trees of long runs.
+pub(super) fn sustained_rate(gpu: &GpuDescription) -> f64 {
+    SUSTAINED_RATE * gpu.power_limited_flops()
+}
+
+impl Trees {
+    /// The corrected time of a recipe, of its predicted microseconds.
+    pub fn corrected(&self, problem: &Problem, recipe: &RecipeOf<Hopper>, gpu: &GpuDescription, time: f64) -> f64 {
+        let features = features(problem, recipe, gpu, time);
+        let sum: f64 = self.roots.iter().map(|&root| self.value(root, &features)).sum();
+        let choices = if recipe.kernel.pipeline.multicast_blocks() > 1 { CLUSTERS } else { 1.0 };
+        time * choices * (self.mean + sum).clamp(-LIMIT, LIMIT).exp()
+    }
+
+    /// The value of a tree.
+    fn value(&self, root: u16, features: &[f64; FEATURES]) -> f64 {
+        let mut at = usize::from(root);
+        loop {
+            let (feature, threshold, next) = self.nodes[at];
+            match features.get(usize::from(feature)) {
+                Some(&value) if value <= f64::from(threshold) => at += 1,
+                Some(_) => at = usize::from(next),
+                None => return f64::from(threshold),
+            }
+        }
+    }
 }
 
 /// The least corrected time of any recipe of these predicted microseconds.
 pub(super) fn least_corrected(time: f64) -> f64 {
     time * (-LIMIT).exp()
-}
-
-/// The value of a tree.
-fn value(root: u16, features: &[f64; FEATURES]) -> f64 {
-    let mut at = usize::from(root);
-    loop {
-        let (feature, threshold, next) = NODES[at];
-        match features.get(usize::from(feature)) {
-            Some(&value) if value <= f64::from(threshold) => at += 1,
-            Some(_) => at = usize::from(next),
-            None => return f64::from(threshold),
-        }
-    }
 }
 
 /// The features of a recipe of this predicted time, in the order that the trees know.
@@ -110,15 +128,17 @@ mod tests {
     /// Every tree ends, and its next nodes are behind it.
     #[test]
     fn correction_trees_are_trees() {
-        for (i, &(feature, threshold, next)) in NODES.iter().enumerate() {
-            assert!(threshold.is_finite());
-            if feature != LEAF {
-                assert!(usize::from(feature) < FEATURES);
-                assert!((i + 2..NODES.len()).contains(&usize::from(next)), "node {i}: {next}");
+        for Trees { roots, nodes, .. } in [&SHORT, &SUSTAINED] {
+            for (i, &(feature, threshold, next)) in nodes.iter().enumerate() {
+                assert!(threshold.is_finite());
+                if feature != LEAF {
+                    assert!(usize::from(feature) < FEATURES);
+                    assert!((i + 2..nodes.len()).contains(&usize::from(next)), "node {i}: {next}");
+                }
             }
+            assert_eq!(nodes.last().map(|node| node.0), Some(LEAF));
+            assert!(roots.iter().all(|&root| usize::from(root) < nodes.len()));
         }
-        assert_eq!(NODES.last().map(|node| node.0), Some(LEAF));
-        assert!(TREES.iter().all(|&root| usize::from(root) < NODES.len()));
     }
 
     #[test]

@@ -22,61 +22,61 @@ fitted! {
     /// Costs of the `wgmma` pipelines, fitted by `benchmarks/cost/fit_plan.py`.
     HopperCosts {
         /// Microseconds of `wgmma` for one k-step of a tile, in the order of [`STEP_KNOTS`].
-        step_times: [f64; STEP_TIMES] = [0.0817, 0.0845, 0.0938, 0.134, 0.217, 0.0976, 0.127, 0.168, 0.239, 0.104, 0.124, 0.172, 0.226, 0.12, 0.156, 0.271, 0.425, 0.611, 0.167, 0.289, 0.435, 0.585, 0.17, 0.292, 0.501, 0.653, 0.246, 0.433, 0.524, 0.277, 0.438, 0.583, 0.317, 0.511, 0.672],
+        step_times: [f64; STEP_TIMES] = [0.0752, 0.0777, 0.0863, 0.123, 0.2, 0.0898, 0.117, 0.155, 0.22, 0.0957, 0.114, 0.158, 0.208, 0.11, 0.144, 0.249, 0.391, 0.562, 0.154, 0.266, 0.4, 0.538, 0.156, 0.269, 0.461, 0.601, 0.226, 0.398, 0.482, 0.255, 0.403, 0.536, 0.292, 0.47, 0.618],
         /// Clocks of TMA per row of 128 bytes while both SMs of the TPC request rows: of rows
         /// aligned to 128, 64, 32 and 16 bytes.
-        tma_row: [f64; 4] = [1.6, 2.44, 2.93, 4.29],
+        tma_row: [f64; 4] = [1.47, 2.24, 2.7, 3.95],
         /// The fraction of these clocks while the other SM of the TPC is idle.
         tma_unshared: f64 = 0.615,
         /// Clocks of TMA per out-of-bounds row while all SMs request them: zero fill is not free.
-        tma_zero_fill: f64 = 5.4,
+        tma_zero_fill: f64 = 4.97,
         /// The divisor of the bytes that an SM reads from the L2 cache. The quotient is the
         /// microseconds by which these reads slow down `wgmma` while all SMs read.
-        l2_contention: f64 = 1.98e5,
+        l2_contention: f64 = 2.15e5,
         /// Microseconds from a TMA request to its arrival, under load.
-        load_latency: f64 = 0.851,
+        load_latency: f64 = 0.783,
         /// Microseconds until the first TMA request.
-        launch_start: f64 = 1.62,
+        launch_start: f64 = 1.49,
         /// Microseconds per tile until its first k-step.
-        tile_start: f64 = 0.312,
+        tile_start: f64 = 0.287,
         /// Duration of the pipeline's prologue, in k-steps.
         prologue: f64 = 2.35,
         /// Microseconds that multicast clusters add at the start. Those that also split k start in
         /// any case, which is a part of the DSMEM reduction.
-        multicast_start: [f64; 2] = [0.214, 0.0117],
+        multicast_start: [f64; 2] = [0.197, 0.0108],
         /// Microseconds that multicast clusters add per tile.
-        multicast_tile: f64 = 0.00549,
+        multicast_tile: f64 = 0.00505,
         /// Microseconds added where both operands are multicast.
-        multicast_both: f64 = 0.071,
+        multicast_both: f64 = 0.0653,
         /// Microseconds of the store of 128 accumulators per thread.
-        store: f64 = 0.366,
+        store: f64 = 0.337,
         /// The multiplier of this time where TMA cannot store C: for a row-major and a column-major
         /// C.
         element_store: [f64; 2] = [2.86, 3.2],
         /// Microseconds added per epilogue subtile beyond one for 64 columns.
-        store_subtile: f64 = 0.198,
+        store_subtile: f64 = 0.182,
         /// Microseconds of the DSMEM reduction of any tile.
-        dsmem_reduction: f64 = 0.173,
+        dsmem_reduction: f64 = 0.159,
         /// Microseconds that the DSMEM reduction adds for a tile of 128×256, in proportion to the
         /// area.
-        dsmem_reduction_area: f64 = 3.06,
+        dsmem_reduction_area: f64 = 2.82,
         /// Microseconds that the DSMEM reduction adds per doubling of the blocks beyond two.
-        dsmem_reduction_doubling: f64 = 0.218,
+        dsmem_reduction_doubling: f64 = 0.201,
         /// Microseconds of the stream-K fix-up of any tile.
-        fix_up: f64 = 1.76,
+        fix_up: f64 = 1.62,
         /// Microseconds that the fix-up adds for a tile of 128×256, in proportion to the area.
-        fix_up_area: f64 = 2.36,
+        fix_up_area: f64 = 2.17,
         /// The same for each further contributor to a tile.
-        fix_up_contributor: f64 = 4.3,
+        fix_up_contributor: f64 = 3.96,
         /// The fraction of the memory bandwidth at which bytes take the part of the memory time
         /// that is not hidden.
-        unhidden_memory: f64 = 4.29,
+        unhidden_memory: f64 = 4.66,
         /// The fraction of the memory bandwidth that bounds the time.
-        memory: f64 = 1.05,
+        memory: f64 = 1.14,
         /// Bytes per microsecond that an SM reads from memory.
-        sm_memory: f64 = 1.55e5,
+        sm_memory: f64 = 1.68e5,
         /// Bytes per microsecond that the SMs of a CPC read from memory.
-        cpc_memory: f64 = 2.56e5,
+        cpc_memory: f64 = 2.78e5,
         /// The fraction by which the fullest CPC has more blocks than the others, while half of
         /// the SMs are idle.
         uneven: f64 = 0.34,
@@ -85,9 +85,10 @@ fitted! {
         /// The multiplier of the step time in the ping-pong schedule.
         ping_pong_step: f64 = 0.935,
         /// Microseconds per tile between two consumers in the ping-pong schedule.
-        ping_pong_tile: f64 = 0.278,
-        /// Weight of shared memory reads beyond those of 256 columns in the power bound.
-        shared_read: f64 = 0.00581,
+        ping_pong_tile: f64 = 0.256,
+        /// Weight of shared memory reads beyond those of 256 columns in the power bound, by long
+        /// runs at the power limit.
+        shared_read: f64 = 0.1,
         /// Floating-point operations that take as much energy as a byte of memory, by a fit to the
         /// times of kernels at the power limit.
         memory_flops: f64 = 5.52,
@@ -100,61 +101,12 @@ fitted! {
         k_contiguous_b: f64 = 1.02,
         /// Bytes per microsecond of packing, read and written: of row-major and of column-major
         /// operands.
-        pack: [f64; 2] = [3.73e6, 3.39e6],
+        pack: [f64; 2] = [4.05e6, 3.68e6],
         /// Microseconds of the packing launch.
-        pack_launch: f64 = 1.3,
+        pack_launch: f64 = 1.2,
         /// Microseconds of the launch of the split-K reduction.
-        reduction_launch: f64 = 1.36,
+        reduction_launch: f64 = 1.25,
         /// Bytes per microsecond of partial sums, written and read.
-        partial_sums: f64 = 4.36e6,
+        partial_sums: f64 = 4.74e6,
     }
-}
-
-impl HopperCosts {
-    /// The costs at the power limit, where clocks are lower, and those of batches: of an earlier
-    /// fit, to products that reach the limit and to batches as well.
-    pub const SUSTAINED: HopperCosts = HopperCosts {
-        step_times: [
-            0.102, 0.108, 0.118, 0.215, 0.219, 0.146, 0.149, 0.213, 0.353, 0.11, 0.161, 0.199, 0.416, 0.31, 0.247,
-            0.344, 0.54, 0.704, 0.242, 0.426, 0.643, 0.887, 0.25, 0.45, 0.677, 0.904, 0.329, 0.509, 0.775, 0.338,
-            0.662, 0.788, 0.363, 0.683, 0.81,
-        ],
-        tma_row: [2.4, 2.76, 3.46, 4.94],
-        tma_unshared: 0.6,
-        tma_zero_fill: 9.5,
-        l2_contention: 2.17e5,
-        load_latency: 0.935,
-        launch_start: 0.645,
-        tile_start: 0.37,
-        prologue: 3.139,
-        multicast_start: [0.85, 0.47],
-        multicast_tile: 0.0704,
-        multicast_both: 0.162,
-        store: 0.595,
-        element_store: [2.0, 3.49],
-        store_subtile: 0.453,
-        dsmem_reduction: 0.438,
-        dsmem_reduction_area: 3.75,
-        dsmem_reduction_doubling: 0.174,
-        fix_up: 2.46,
-        fix_up_area: 1.66,
-        fix_up_contributor: 3.63,
-        unhidden_memory: 10.5,
-        memory: 1.03,
-        sm_memory: 1.05e5,
-        cpc_memory: 2.1e5,
-        uneven: 0.44,
-        stream_k_step: 1.16,
-        ping_pong_tile: 0.127,
-        shared_read: 0.113,
-        memory_flops: 47.6,
-        l2_read_flops: 12.2,
-        slowdown: 0.0,
-        k_contiguous_b: 0.97,
-        pack: [4.4e6, 3.5e6],
-        pack_launch: 1.32,
-        reduction_launch: 1.8,
-        partial_sums: 2.87e6,
-        ..HopperCosts::FITTED
-    };
 }
