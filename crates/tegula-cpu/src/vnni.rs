@@ -20,7 +20,7 @@ pub const K_PACK: usize = 4;
 /// Lanes of a vector.
 const LANES: usize = 16;
 /// The sign bit: flipping it converts a signed byte to unsigned, plus 128.
-const SIGN: u8 = 0x80;
+pub const SIGN: u8 = 0x80;
 
 /// What the sum of a row of A is multiplied by to compensate for B plus 128.
 pub const COMPENSATION: i32 = -128;

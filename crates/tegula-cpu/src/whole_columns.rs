@@ -11,6 +11,7 @@ use half::{bf16, f16};
 
 use super::micro_kernel::{Accumulate, MicroKernelFn, MicroOperands, STREAMED_COLUMNS, WHOLE_COLUMNS};
 use super::vectors::*;
+use super::vnni;
 
 /// Vectors of a column in an iteration.
 const TURN: usize = 4;
@@ -21,12 +22,13 @@ const FOUR: usize = 4;
 ///
 /// `$select` selects one by the rows of A, and the columns of B that are read side by side. `$e` is
 /// the type of elements, `$t` that of accumulators, which the lanes of `$vector` hold, at first
-/// `$zero`. `$whole_load` loads `$lanes` elements, and `$load` the first of them. `$step`
-/// multiplies two such vectors and adds the products to accumulators. `$sums` adds the lanes of
-/// each of four vectors. By rows: the accumulators of a dot product, enough to hide the latency of
-/// `$step`, for [`WHOLE_COLUMNS`] and for [`STREAMED_COLUMNS`].
+/// `$zero`. `$compensation` is what to add to all dot products of a row, if anything. `$whole_load`
+/// loads `$lanes` elements, and `$load` the first of them. `$step` multiplies a vector of A and one
+/// of B, and adds the products to accumulators. `$sums` adds the lanes of each of four vectors. By
+/// rows: the accumulators of a dot product, enough to hide the latency of `$step`, for
+/// [`WHOLE_COLUMNS`] and for [`STREAMED_COLUMNS`].
 macro_rules! whole_columns {
-    ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $step:expr, $add:expr, $sums:expr; $($rows:literal: $accumulators:literal),+; $($streamed_rows:literal: $streamed:literal),+) => {
+    ($select:ident: $features:literal, $e:ty, lanes $lanes:literal, $t:ty as $vector:ty, $whole_load:expr, $load:expr, $zero:expr, $compensation:expr, $step:expr, $add:expr, $sums:expr; $($rows:literal: $accumulators:literal),+; $($streamed_rows:literal: $streamed:literal),+) => {
         /// The micro-kernel for these rows, and any number of columns.
         pub fn $select([rows, side_by_side]: [usize; 2]) -> MicroKernelFn<$t> {
             const STEPS: usize = TURN * $lanes;
@@ -113,6 +115,9 @@ macro_rules! whole_columns {
                 row: isize,
             ) {
                 let (mut b, mut col) = (operands.b.cast::<$e>(), 0);
+                let rows = RowStrides::of(operands.a_row_stride);
+                let compensation: [Option<$t>; R] =
+                    array!([None; R], |i| $compensation(rows.at(operands.a.cast::<$e>(), i), k));
                 macro_rules! columns {
                     ($count:expr) => {
                         // SAFETY: the caller's promise: A and B have these columns and steps.
@@ -120,7 +125,11 @@ macro_rules! whole_columns {
                         for i in 0..R {
                             for j in 0..$count {
                                 let c = c.wrapping_offset(i as isize * row).wrapping_add(col + j);
-                                let sum = alpha.times(sums[i][j]);
+                                let sum = match compensation[i] {
+                                    Some(compensation) => sums[i][j].plus(compensation),
+                                    None => sums[i][j],
+                                };
+                                let sum = alpha.times(sum);
                                 // SAFETY: the caller's promise: C has these rows and columns, and
                                 // can be read unless beta is 0.
                                 unsafe { *c = if beta == 0 as $t { sum } else { sum.plus(beta.times(*c)) } };
@@ -153,50 +162,60 @@ macro_rules! whole_columns {
 whole_columns! {
     f32_512: "avx512f,avx512bw,avx512vl", f32, lanes 16, f32 as __m512,
     |from| _mm512_loadu_ps(from), |from, lanes| _mm512_maskz_loadu_ps(first16(lanes), from),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), |_, _| None, _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f64_512: "avx512f,avx512bw,avx512vl", f64, lanes 8, f64 as __m512d,
     |from| _mm512_loadu_pd(from), |from, lanes| _mm512_maskz_loadu_pd(first8(lanes), from),
-    _mm512_setzero_pd(), _mm512_fmadd_pd, _mm512_add_pd, sums_512_f64; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_pd(), |_, _| None, _mm512_fmadd_pd, _mm512_add_pd, sums_512_f64; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     i32_512: "avx512f,avx512bw,avx512vl", i32, lanes 16, i32 as __m512i,
     |from: *const i32| _mm512_loadu_epi32(from), |from, lanes| _mm512_maskz_loadu_epi32(first16(lanes), from),
-    _mm512_setzero_si512(), wide_step_i32, _mm512_add_epi32, sums_512_i32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_si512(), |_, _| None, wide_step_i32, _mm512_add_epi32, sums_512_i32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Two bf16 per lane.
 whole_columns! {
     bf16_pairs: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, lanes 32, f32 as __m512,
     |from: *const bf16| _mm512_castsi512_ps(_mm512_loadu_epi16(from.cast())), |from: *const bf16, lanes| _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first32(lanes), from.cast())),
-    _mm512_setzero_ps(), step_bf16, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), |_, _| None, step_bf16, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Widened by the loads.
 whole_columns! {
     bf16_512: "avx512f,avx512bw,avx512vl", bf16, lanes 16, f32 as __m512,
     |from: *const bf16| widened(_mm256_loadu_epi16(from.cast())), |from: *const bf16, lanes| widened(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), |_, _| None, _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f16_512: "avx512f,avx512bw,avx512vl,f16c", f16, lanes 16, f32 as __m512,
     |from: *const f16| _mm512_cvtph_ps(_mm256_loadu_epi16(from.cast())), |from: *const f16, lanes| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first16(lanes), from.cast())),
-    _mm512_setzero_ps(), _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_ps(), |_, _| None, _mm512_fmadd_ps, _mm512_add_ps, sums_512_f32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 // Widened to 16 bits, two per lane.
 whole_columns! {
     bytes_512: "avx512f,avx512bw,avx512vl", i8, lanes 32, i32 as __m512i,
     |from: *const i8| _mm512_cvtepi8_epi16(_mm256_loadu_epi8(from)), |from, lanes| _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(first32(lanes), from)),
-    _mm512_setzero_si512(), |a, b, sum| _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)), _mm512_add_epi32, sums_512_i32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+    _mm512_setzero_si512(), |_, _| None, |a, b, sum| _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)), _mm512_add_epi32, sums_512_i32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
+}
+// Four per lane. Those of B plus 128 are unsigned, and rows start from their compensation for it.
+whole_columns! {
+    bytes_vnni: "avx512f,avx512bw,avx512vl,avx512vnni", i8, lanes 64, i32 as __m512i,
+    |from: *const i8| _mm512_loadu_epi8(from), |from, lanes| _mm512_maskz_loadu_epi8(first64(lanes), from),
+    _mm512_setzero_si512(), |row, k| {
+        // SAFETY: the micro-kernel's caller promises that A has this row and these steps.
+        Some(unsafe { vnni::compensation_of_row(row, k, 0) })
+    },
+    |a, b, sum| wide_step_bytes(a, _mm512_xor_si512(b, _mm512_set1_epi8(vnni::SIGN as i8)), sum), _mm512_add_epi32, sums_512_i32; 1: 4, 2: 2, 3: 1, 4: 1; 1: 2, 2: 1, 3: 1
 }
 whole_columns! {
     f32_256: "avx2,fma", f32, lanes 8, f32 as __m256,
     |from| _mm256_loadu_ps(from), |from, lanes| _mm256_maskload_ps(from, words(lanes)),
-    _mm256_setzero_ps(), _mm256_fmadd_ps, _mm256_add_ps, sums_f32; 1: 2, 2: 1; 1: 1
+    _mm256_setzero_ps(), |_, _| None, _mm256_fmadd_ps, _mm256_add_ps, sums_f32; 1: 2, 2: 1; 1: 1
 }
 whole_columns! {
     f64_256: "avx2,fma", f64, lanes 4, f64 as __m256d,
     |from| _mm256_loadu_pd(from), |from, lanes| _mm256_maskload_pd(from, longs(lanes)),
-    _mm256_setzero_pd(), _mm256_fmadd_pd, _mm256_add_pd, sums_f64; 1: 2, 2: 1; 1: 1
+    _mm256_setzero_pd(), |_, _| None, _mm256_fmadd_pd, _mm256_add_pd, sums_f64; 1: 2, 2: 1; 1: 1
 }
 
 /// The sums of the lanes of four vectors: these are added in pairs, so that half as many additions

@@ -554,6 +554,7 @@ pub const fn vnni_bytes() -> MicroKernel<i8> {
         select_packed: packed_512_bytes,
         select_unpacked: Some(grouped::bytes),
         along_k: Some(AlongK { max_rows: 16, tile_rows: 8, full_rows: 8, select: along_k::bytes }),
+        whole_columns: Some(WholeColumns::single(4, whole_columns::bytes_vnni)),
         ..avx512_bytes()
     }
 }
