@@ -12,6 +12,7 @@ use super::pack_source::PackSource;
 /// Most vectors in a row of a micro-tile.
 pub const VECTORS: usize = 8;
 /// Most vectors of a micro-tile that packs the B it multiplies.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only vectors pack"))]
 pub const PACKING_VECTORS: usize = 4;
 /// Most rows of [`MicroKernel::whole_rows`].
 pub const WHOLE_ROWS: usize = 4;
