@@ -14,13 +14,13 @@ use crate::element::{Element, Type};
 use crate::error::{Error, Result};
 use crate::matrix::{Memory, View};
 
-/// A device that computes products, and the source of its tuned entries.
-///
-/// `None` is the CPU. Each product has a clone, so that it has to be small: a few words more take a
-/// fifth of a product of 8×8×8.
+/// A device that computes products, and the source of its tuned entries. A clone is cheap.
+// `None` is the CPU. Each product has a clone: some more words to copy would take a fifth of the
+// time of a product of 8×8×8.
 #[derive(Clone, Debug)]
 pub struct Device(Option<Arc<State>>);
 
+/// The state that clones of a device share.
 #[derive(Debug)]
 struct State {
     backend: Backend,

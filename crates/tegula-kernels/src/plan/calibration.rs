@@ -234,7 +234,7 @@ mod tests {
                 Plan::Cpu => panic!("a GPU runs kernels"),
             }
         };
-        assert_ne!(chosen(450_000), chosen(2_000_000));
+        assert_ne!(chosen(450_000), chosen(811_000));
     }
 
     #[test]
