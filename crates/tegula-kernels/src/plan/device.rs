@@ -73,7 +73,7 @@ impl GpuDescription {
     pub const H200: GpuDescription = GpuDescription {
         compute: HOPPER,
         multiprocessors: 132,
-        memory_bandwidth: 4_916_736,
+        memory_bandwidth: 4_814_304,
         l2_bytes: 62_914_560,
         clock: FITTED_CLOCK,
         power_limited_gflops: FITTED_POWER_LIMIT,

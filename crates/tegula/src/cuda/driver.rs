@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn memory_bandwidth_is_that_of_two_transfers_a_clock() {
         assert_eq!(memory_bandwidth(2_619_000, 5120), 3_352_320);
-        assert_eq!(memory_bandwidth(3_201_000, 6144), 4_916_736);
+        assert_eq!(memory_bandwidth(3_201_000, 6016), 4_814_304);
         assert_eq!(memory_bandwidth(0, 5120), 0);
     }
 }
