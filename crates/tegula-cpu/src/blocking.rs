@@ -31,7 +31,7 @@ const SHORT_KC_UNITS: usize = 8;
 const STREAMED_COLS: usize = 256;
 /// Multiply-adds that justify another thread where no cost model decides; fewer under Miri, which
 /// looks for races.
-const WORK_PER_THREAD: usize = if cfg!(miri) { 1 << 7 } else { 1 << 20 };
+const WORK_PER_THREAD: usize = if cfg!(miri) { 1 << 7 } else { 1 << 18 };
 /// Bytes of B that do so too: reading them from an L3 cache takes about as long.
 const BYTES_PER_THREAD: usize = 1 << 20;
 /// Least steps of k in a split-K slice.
@@ -72,8 +72,8 @@ const FIRST_ROWS_STEPS: usize = 128;
 /// in the L1 cache, and rows of A are read in longer pieces.
 const UPDATES_PER_PANEL: usize = 2;
 /// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
-/// a page apart: these stay in the cache of each thread, while packed panels would come from the
-/// caches of others.
+/// a page apart: these stay in the cache of each thread. Rows that are half a page apart would fall
+/// into few of its sets.
 const CACHED_WORK: usize = 1 << 26;
 /// Columns from which several rows of A read whole rows of B.
 const WHOLE_ROWS_COLS: usize = 1024;
@@ -163,10 +163,7 @@ pub struct Accumulation {
     skinny: bool,
     /// [`BlockingPlan::b_reads`].
     pub b_reads: BReads,
-    /// Whether A and B are unpacked though C is large: packing them would take longer.
-    cached: bool,
-    /// The micro-tile with which the first rows of a macro tile may pack B, unless threads share
-    /// its panels.
+    /// The micro-tile with which the first rows of a macro tile may pack B.
     first_rows: Option<FirstRows>,
     /// Whether one thread computes the product in place from unpacked operands, without blocks,
     /// workspaces or tasks: they take longer than a product of a microsecond.
@@ -255,9 +252,11 @@ fn grid_problem<T: CpuElement>(
     [kc, slices]: [usize; 2],
     packs_b: bool,
 ) -> GridProblem {
-    let tile = match packs_b {
-        true => kernel.tile,
-        false => {
+    let first_rows = first_rows(kernel, problem).filter(|_| packs_b);
+    let tile = match (packs_b, first_rows) {
+        (true, None) => kernel.tile,
+        (true, Some(first)) => [first.tile[0], first.tile[1] * kernel.vector_len],
+        (false, _) => {
             let vectors = kernel.unpacked_vectors(problem.sizes[0], false);
             [kernel.max_rows[vectors - 1], vectors * kernel.vector_len]
         }
@@ -271,10 +270,11 @@ fn grid_problem<T: CpuElement>(
         value_bytes: size_of::<T::Acc>(),
         rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
         pack_b: packs_b && !prepacked,
-        may_share: slices == 1,
-        first_rows_pack: packs_b && first_rows(kernel, problem).is_some(),
+        may_share: slices == 1 && first_rows.is_none(),
+        first_rows_pack: first_rows.is_some(),
         b_row_bytes: if packs_b { 0 } else { problem.b[1].unsigned_abs().saturating_mul(size_of::<T>()) },
         l2: Caches::detect().l2,
+        written_rate: Caches::detect().written_rate,
         threads: problem.threads.div_ceil(slices),
     }
 }
@@ -292,7 +292,9 @@ impl Accumulation {
         let [_, nr] = kernel.tile;
 
         let conflicts = |stride: isize| stride.unsigned_abs().saturating_mul(size_of::<T>()) >= CONFLICT_BYTES;
-        let within = |stride: usize| b[1].unsigned_abs().saturating_mul(size_of::<T>()) <= stride;
+        let b_row_bytes = b[1].unsigned_abs().saturating_mul(size_of::<T>());
+        let within = |stride: usize| b_row_bytes <= stride;
+        let half_pages = b_row_bytes.is_multiple_of(PAGE / 2);
         let b_readable = kernel.select_unpacked.is_some() && (b[0] == 1 || n == 1);
         let small = work(problem.sizes) < kernel.unpacked_work(m) && (!conflicts(b[1]) || k <= 64);
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
@@ -357,7 +359,7 @@ impl Accumulation {
                 // of B on pages of their own slowly.
                 1 if m <= kernel.skinny_rows && first_rows.is_none() => within(PAGE) || one_pass(),
                 1 => within(DENSE_STRIDE) && k <= 2 * kernel.kc,
-                _ if within(PAGE) && work(problem.sizes) < CACHED_WORK => true,
+                _ if within(PAGE) && !half_pages && work(problem.sizes) < CACHED_WORK => true,
                 _ => cycles(false) < cycles(true),
             };
         let unpacked = always_unpacked || cached;
@@ -368,7 +370,7 @@ impl Accumulation {
             slices == 1 && <T::Out as Scalar>::TYPE == T::Acc::TYPE && (exact || k <= kc) && (c_col == 1 || n == 1);
         let unblocked = unpacked && in_place && justified_threads::<T>(problem) == 1;
         let packed = [!(unpacked || a_readable), !unpacked];
-        Accumulation { kc, slices, in_place, packed, skinny, b_reads, cached, first_rows, unblocked }
+        Accumulation { kc, slices, in_place, packed, skinny, b_reads, first_rows, unblocked }
     }
 }
 
@@ -387,7 +389,6 @@ impl BlockingPlan {
             packed: packed @ [a_packed, b_packed],
             skinny,
             b_reads,
-            cached,
             first_rows,
             ..
         } = accumulation;
@@ -424,7 +425,7 @@ impl BlockingPlan {
             _ if matches!(b_reads, BReads::WholeColumns(_)) => {
                 unpacked_grid(kernel, [block[0].min(kernel.tile[0]), block[1]], parts_of_slice, skinny)
             }
-            _ if unpacked && !cached => unpacked_grid(kernel, block, parts_of_slice, skinny),
+            _ if unpacked && (skinny || slices > 1) => unpacked_grid(kernel, block, parts_of_slice, skinny),
             _ if first_rows.is_some() && skinny => {
                 grid_of_columns(kernel, block, parts_of_slice, true, C_L2 * Caches::detect().l2)
             }
@@ -435,7 +436,6 @@ impl BlockingPlan {
             grid.threads = justified.min(slices * grid.tiles[0] * grid.tiles[1]);
         }
         // If all macro tiles are several NR wide, only the last has a partial micro-tile.
-        let first_rows = first_rows.filter(|_| !grid.shared_b);
         let (update_steps, kc) = (kc, if first_rows.is_some() { UPDATES_PER_PANEL * kc } else { kc });
         let nr = first_rows.map_or(nr, |first| first.tile[1] * kernel.vector_len);
         let wide = block[1] >= 4 * nr * grid.tiles[1] && !along_k;
@@ -450,7 +450,7 @@ impl BlockingPlan {
             block,
             grid,
             round_steps: k.div_ceil(kc),
-            row_multiple: if cached { of_grid.tile[0] } else { kernel.tile[0] },
+            row_multiple: if unpacked && !skinny { of_grid.tile[0] } else { kernel.tile[0] },
             col_multiple,
             prepacked,
             first_rows,
@@ -690,6 +690,31 @@ mod tests {
             check::<f64>(sizes, packs_on_16);
             check::<i8>(sizes, packs_on_16);
             check::<half::bf16>(sizes, packs_on_16);
+        }
+    }
+
+    /// The first rows pack at little cost, and panels that another core has written are read slowly.
+    #[test]
+    fn threads_that_pack_with_their_first_rows_share_no_panels() {
+        for isa in crate::Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+            let kernel = f32::micro_kernel(isa);
+            for (size, threads) in [(512, 2), (1000, 4), (1024, 16), (2048, 64)] {
+                let problem = BlockingProblem {
+                    sizes: [size; 3],
+                    scalars: [1.0, 0.0],
+                    a: [size as isize, 1],
+                    b: [1, size as isize],
+                    c_col: 1,
+                    prepacked: false,
+                    threads,
+                    batch_invariant: false,
+                };
+                let plan = BlockingPlan::new(kernel, &problem, Accumulation::new(kernel, &problem));
+                let packs = plan.packed[1] && kernel.first_rows.is_some();
+                assert_eq!(plan.first_rows.is_some(), packs, "{isa} {size}");
+                assert!(!(packs && plan.grid.shared_b), "{isa} {size}");
+                assert_eq!(plan.grid.threads, threads, "{isa} {size}");
+            }
         }
     }
 

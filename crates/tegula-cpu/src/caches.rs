@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
-/// Sizes of the data caches of a core in bytes, and whether they need prefetches.
+/// The data caches of a core: sizes in bytes, whether they need prefetches, and what sharing costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {
     /// L1 cache.
@@ -15,11 +15,14 @@ pub struct Caches {
     /// Whether rows that are far apart are read faster with prefetches. Measured on Zen 5; on
     /// Sapphire Rapids, which fetches 32 such rows ahead by itself, they gain nothing.
     pub need_prefetch: bool,
+    /// Bytes per cycle of panels that a core reads, if another core has just written them. Measured
+    /// on Sapphire Rapids and on Zen 4, where cores of different L3 caches may share panels.
+    pub written_rate: usize,
 }
 
 impl Caches {
     /// The sizes where the CPU does not report any.
-    const DEFAULT: Caches = Caches { l1: 32 << 10, l2: 512 << 10, need_prefetch: false };
+    const DEFAULT: Caches = Caches { l1: 32 << 10, l2: 512 << 10, need_prefetch: false, written_rate: 8 };
 
     /// The cache sizes of this CPU, detected once.
     pub fn detect() -> Caches {
@@ -28,7 +31,10 @@ impl Caches {
             let found =
                 [1, 2].map(|level| cpuid_caches().into_iter().find(|cache| cache.0 == level).map(|cache| cache.1));
             match found {
-                [Some(l1), l2] => Caches { l1, l2: l2.unwrap_or(l1).max(l1), need_prefetch: is_amd() },
+                [Some(l1), l2] => {
+                    let (amd, l2) = (is_amd(), l2.unwrap_or(l1).max(l1));
+                    Caches { l1, l2, need_prefetch: amd, written_rate: if amd { 3 } else { 8 } }
+                }
                 _ => Caches::DEFAULT,
             }
         })

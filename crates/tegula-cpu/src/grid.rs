@@ -4,9 +4,10 @@
 //! model predicts the time of a grid in cycles of a core: of micro-kernels with their partial
 //! micro-tiles, of reading A and B from the shared cache, of packing, of starting and joining
 //! threads, and of waiting for the last tile. Its constants are fitted to the times of all grids of
-//! 56 products on 16 cores, those of threads to empty jobs, and those of sharing and of unpacked B
-//! to 15 products on 1, 4 and 16 threads (`benchmarks/NOTES.md`). They are rough: grids that matter
-//! differ by more than they do.
+//! 56 products on 16 cores, those of threads to empty jobs, those of sharing and of unpacked B to
+//! 15 products on 1, 4 and 16 threads, and those of shared lines and of the first rows to products
+//! on two threads of a Zen 4 (`benchmarks/NOTES.md`). They are rough: grids that matter differ by
+//! more than they do.
 //!
 //! No grid affects the bits of the result.
 
@@ -24,8 +25,13 @@ const BARRIER_PER_PAIR: usize = if cfg!(miri) { 0 } else { 1000 };
 const PAIRED_THREADS: usize = 16;
 /// Bytes per cycle that a core reads from the caches of other cores.
 const SHARED_BYTES: usize = 8;
+/// Cycles to write to a cache line that another core has written: macro tiles side by side share
+/// one in each row of C.
+const SHARED_LINE: usize = if cfg!(miri) { 0 } else { 100 };
 /// Bytes per cycle that a core packs.
 const PACKED_BYTES: usize = 6;
+/// The same where the first rows pack: the time by which they take longer than the rows below.
+const FIRST_ROWS_BYTES: usize = 8;
 /// Rows of unpacked B that are at least so many bytes apart fall into few sets of the L1 cache.
 pub const CONFLICT_BYTES: usize = 1024;
 /// Bytes of a page.
@@ -34,8 +40,9 @@ pub const PAGE: usize = 4096;
 const TILE_OVERHEAD: usize = 40;
 /// Cycles to claim a macro tile, and to begin it.
 const CLAIM: usize = if cfg!(miri) { 0 } else { 300 };
-/// A thread waits for this part of a tile at the end of a phase: cores differ in speed.
-const UNEVEN: usize = 3;
+/// A thread waits for this part of a tile at the end of a phase, for each doubling of the threads:
+/// cores differ in speed, and the slowest of many differs most.
+const UNEVEN: usize = 12;
 /// Bytes of C of a macro tile that packs panel after panel, in sizes of the L2 cache.
 pub const C_L2: usize = 4;
 /// Tiles per thread that are tried.
@@ -66,6 +73,8 @@ pub struct GridProblem {
     pub b_row_bytes: usize,
     /// Bytes of the L2 cache.
     pub l2: usize,
+    /// [`Caches::written_rate`](super::caches::Caches::written_rate).
+    pub written_rate: usize,
     /// Available threads.
     pub threads: usize,
 }
@@ -216,26 +225,31 @@ impl GridProblem {
         let bytes = k.saturating_mul(self.value_bytes);
         let b_bytes = cols.saturating_mul(bytes);
         let mut tile = row_units.saturating_mul(self.micro_panel(cols)).saturating_add(CLAIM);
-        if threads > 1 {
-            tile = tile.saturating_add((row_units * self.tile[0]).saturating_mul(bytes) / SHARED_BYTES);
+        let rows = row_units * self.tile[0];
+        tile = tile.saturating_add(rows.saturating_mul(bytes) / SHARED_BYTES);
+        if threads > 1 && col_tiles > 1 {
+            tile = tile.saturating_add(rows.saturating_mul(SHARED_LINE));
         }
         if self.pack_b && !shared_b {
-            tile = tile.saturating_add(b_bytes / PACKED_BYTES);
+            let rate = if self.first_rows_pack { FIRST_ROWS_BYTES } else { PACKED_BYTES };
+            tile = tile.saturating_add(b_bytes / rate);
         }
         let tiles = (row_tiles * col_tiles).div_ceil(threads);
         let mut cycles = tile.saturating_mul(tiles);
-        if threads > 1 && (shared_b || !self.pack_b) {
+        if shared_b || !self.pack_b {
             // The tiles of a thread are one below the other, so their columns of B stay in its
             // cache, if they fit.
             let reads = if b_bytes <= self.l2 / 2 { tiles.div_ceil(row_tiles) } else { tiles };
-            cycles = cycles.saturating_add(b_bytes.saturating_mul(reads) / SHARED_BYTES);
+            let rate = if shared_b { self.written_rate } else { SHARED_BYTES };
+            cycles = cycles.saturating_add(b_bytes.saturating_mul(reads) / rate);
         }
         if shared_b {
             let pack = b_bytes.saturating_mul(col_tiles) / threads / PACKED_BYTES;
             cycles = cycles.saturating_add(pack + BARRIER_PER_PAIR * threads * threads.min(PAIRED_THREADS) / 2);
         }
         if threads > 1 {
-            cycles = cycles.saturating_add(tile / UNEVEN + START + START_PER_THREAD * threads);
+            let wait = tile.saturating_mul(threads.ilog2() as usize) / UNEVEN;
+            cycles = cycles.saturating_add(wait + START + START_PER_THREAD * threads);
         }
         cycles
     }
@@ -275,6 +289,7 @@ mod tests {
         first_rows_pack: false,
         b_row_bytes: 0,
         l2: 2 << 20,
+        written_rate: 8,
         threads: 16,
     };
 
@@ -294,7 +309,8 @@ mod tests {
 
     #[test]
     fn small_products_use_few_threads() {
-        assert_eq!(choose([64; 3], 16).threads, 1);
+        assert_eq!(choose([48; 3], 16).threads, 1);
+        assert!(choose([64; 3], 16).threads <= 4, "{:?}", choose([64; 3], 16));
         assert!((2..16).contains(&choose([96; 3], 16).threads), "{:?}", choose([96; 3], 16));
         assert_eq!(choose([256; 3], 16).threads, 16);
         assert_eq!(choose([4096; 3], 1), Grid { threads: 1, tiles: [1, 4], shared_b: false });

@@ -22,6 +22,9 @@ use crate::unpacked::UnpackedProduct;
 /// Multiply-adds of a batch below which its products use one thread: waking others would cost more
 /// than they save. Lower under Miri, which looks for races but is too slow for large products.
 const MIN_PARALLEL_WORK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
+/// Units of work from which threads share each product of a batch. Below that, each multiplies some
+/// of them alone.
+const SHARED_UNITS: usize = 8;
 
 /// The workspace of a product.
 pub struct Workspace {
@@ -186,7 +189,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
 
 /// Whether all threads share each product of a batch, and whether the products run in parallel.
 fn threading<T: CpuElement>(sizes: [usize; 3], batches: usize) -> (bool, bool) {
-    let parallel = work_units::<T>(sizes) > 1;
+    let parallel = work_units::<T>(sizes) >= if batches == 1 { 2 } else { SHARED_UNITS };
     (parallel, !parallel && work(sizes).saturating_mul(batches) >= MIN_PARALLEL_WORK)
 }
 
@@ -208,4 +211,19 @@ fn usable_panels<T: CpuElement>(
     batch: usize,
 ) -> Option<SharedPtr<T::Acc>> {
     packed_b.filter(|_| !transposed).and_then(|packed_b| packed_b.of::<T>(isa, b, batch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "other limits")]
+    fn threads_share_a_product_or_the_products_of_a_batch() {
+        // Some microseconds of work are shared, unless there are other products.
+        assert_eq!(threading::<f32>([64; 3], 1), (false, false));
+        assert_eq!(threading::<f32>([100; 3], 1), (true, false));
+        assert_eq!(threading::<f32>([100; 3], 64), (false, true));
+        assert_eq!(threading::<f32>([512; 3], 64), (true, false));
+    }
 }
