@@ -693,7 +693,7 @@ mod tests {
         }
     }
 
-    /// The first rows pack at little cost, and panels that another core has written are read slowly.
+    /// The first rows pack at little cost, and panels of other cores are read slowly.
     #[test]
     fn threads_that_pack_with_their_first_rows_share_no_panels() {
         for isa in crate::Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
