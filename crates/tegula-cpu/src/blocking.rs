@@ -97,6 +97,8 @@ pub struct BlockingPlan {
     /// Packed A implies packed B and a single slice: a product without packed B reads both operands
     /// unpacked, and only a product with unpacked A is sliced.
     pub packed: [bool; 2],
+    /// Whether each macro tile packs its rows of A for itself, a KC step at a time.
+    pub own_a: bool,
     /// Split-K slices, whose partial sums are added in order.
     pub slices: usize,
     /// Whether C itself holds the accumulators.
@@ -250,7 +252,7 @@ fn grid_problem<T: CpuElement>(
     problem: &BlockingProblem<T::Acc>,
     [rows, cols]: [usize; 2],
     [kc, slices]: [usize; 2],
-    packs_b: bool,
+    [packs_a, packs_b]: [bool; 2],
 ) -> GridProblem {
     let first_rows = first_rows(kernel, problem).filter(|_| packs_b);
     let tile = match (packs_b, first_rows) {
@@ -269,6 +271,7 @@ fn grid_problem<T: CpuElement>(
         kc: kernel.k_groups(kc),
         value_bytes: size_of::<T::Acc>(),
         rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
+        pack_a: packs_a,
         pack_b: packs_b && !prepacked,
         may_share: slices == 1 && first_rows.is_none(),
         first_rows_pack: first_rows.is_some(),
@@ -351,7 +354,8 @@ impl Accumulation {
         let is_empty = alpha == T::Acc::ZERO || k == 0;
         let decided = always_unpacked || prepacked || first_rows.is_some() && skinny;
         let readable = kernel.k_pack == 1 && a_readable && b_readable && !(decided || is_empty);
-        let cycles = |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], packs_b));
+        let cycles =
+            |packs_b| Grid::best_cycles(&grid_problem(kernel, problem, [m, n], [kc, slices], [false, packs_b]));
         let one_pass = || m <= kernel.max_rows[kernel.unpacked_vectors(m, false) - 1];
         let cached = readable
             && match justified_threads::<T>(problem) {
@@ -418,7 +422,7 @@ impl BlockingPlan {
             _ if slices >= justified => 1,
             _ => justified,
         };
-        let of_grid = grid_problem(kernel, problem, block, [kc, slices], b_packed);
+        let of_grid = grid_problem(kernel, problem, block, [kc, slices], packed);
         let mut grid = match () {
             _ if along_k => grid_along_k(kernel, block, parts_of_slice),
             // All rows of a macro tile, so that the height of micro-tiles depends on m alone.
@@ -440,10 +444,13 @@ impl BlockingPlan {
         let nr = first_rows.map_or(nr, |first| first.tile[1] * kernel.vector_len);
         let wide = block[1] >= 4 * nr * grid.tiles[1] && !along_k;
         let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };
+        // Rows that no other macro tile needs: their thread packs them, and no other waits.
+        let own_a = a_packed && grid.tiles[1] == 1 && !along_k;
         let mut plan = BlockingPlan {
             kc,
             update_steps,
             packed,
+            own_a,
             slices,
             in_place,
             row_strips,
@@ -458,7 +465,7 @@ impl BlockingPlan {
             along_k,
         };
         if plan.packs_first() {
-            let lanes = if packed[0] { block[0] } else { 0 } + if grid.shared_b { block[1] } else { 0 };
+            let lanes = if plan.packs_a_first() { block[0] } else { 0 } + if grid.shared_b { block[1] } else { 0 };
             let step_bytes = lanes.saturating_mul(kernel.k_groups(kc) * size_of::<T::Acc>());
             // What one round packs stays in half of the L2 caches.
             let budget = if grid.threads > 1 { grid.threads * Caches::detect().l2 / 2 } else { 0 };
@@ -470,7 +477,12 @@ impl BlockingPlan {
 
     /// Whether operands are packed in a phase of its own, before macro tiles multiply them.
     pub fn packs_first(&self) -> bool {
-        self.packed[0] || self.grid.shared_b
+        self.packs_a_first() || self.grid.shared_b
+    }
+
+    /// Whether A is packed in that phase.
+    pub fn packs_a_first(&self) -> bool {
+        self.packed[0] && !self.own_a
     }
 
     /// Steps of k in each slice; the last may have fewer.
@@ -495,10 +507,11 @@ impl BlockingPlan {
     pub fn workspace_extents<T: CpuElement>(&self, kernel: &MicroKernel<T>, [m, n, k]: [usize; 3]) -> [[usize; 3]; 4] {
         let k_groups = kernel.k_groups(k.min(self.kc));
         let [rows, cols] = [m.min(self.block[0]), n.min(self.block[1])];
-        let of_a = if self.packed[0] { [self.packed_rows(kernel, rows), k_groups, self.round_steps] } else { [0; 3] };
+        let of_a =
+            if self.packs_a_first() { [self.packed_rows(kernel, rows), k_groups, self.round_steps] } else { [0; 3] };
         let of_b =
             if self.grid.shared_b { [self.packed_cols(kernel, cols), k_groups, self.round_steps] } else { [0; 3] };
-        let lanes = self.packed_lanes_per_worker(kernel, cols);
+        let lanes = self.packed_lanes_per_worker(kernel, [rows, cols]);
         let of_workers = match () {
             _ if self.along_k => [self.values_along_k(kernel, [m, n, k]), 1, self.grid.threads],
             _ if self.packed[1] => [lanes, k_groups, self.grid.threads],
@@ -530,13 +543,23 @@ impl BlockingPlan {
         cols.next_multiple_of(kernel.vector_len)
     }
 
-    /// Lanes that a worker packs for itself: the columns of its macro tile, unless they are shared.
+    /// Lanes that a worker packs for itself: the columns of its macro tile, unless they are shared,
+    /// and its rows, unless they are packed first or read unpacked.
     ///
     /// For a micro-kernel that reads padded A, an unpacked operand adds the current and the next MR
     /// rows.
-    pub fn packed_lanes_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, cols: usize) -> usize {
-        let a_panels = if kernel.padded_a && !self.packed[0] { 2 * kernel.tile[0] } else { 0 };
-        self.packed_cols_per_worker(kernel, cols) + a_panels
+    pub fn packed_lanes_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, [rows, cols]: [usize; 2]) -> usize {
+        let of_a = match self.packed[0] {
+            true if self.own_a => self.packed_rows(kernel, self.tallest_tile(rows)),
+            false if kernel.padded_a => 2 * kernel.tile[0],
+            _ => 0,
+        };
+        self.packed_cols_per_worker(kernel, cols) + of_a
+    }
+
+    /// Rows of the tallest macro tile of a block of `rows` rows.
+    fn tallest_tile(&self, rows: usize) -> usize {
+        (rows.div_ceil(self.row_multiple).div_ceil(self.grid.tiles[0]) * self.row_multiple).min(rows)
     }
 
     /// Columns of B that a worker packs for itself.

@@ -13,6 +13,8 @@
 
 use std::cell::RefCell;
 
+use super::caches::LINE;
+
 /// Cycles to start a job and to join it, with workers that spin. Where they are parked, the caller
 /// does not wait for those that come late, and takes about as long as alone.
 const START: usize = if cfg!(miri) { 0 } else { 4000 };
@@ -63,6 +65,9 @@ pub struct GridProblem {
     pub value_bytes: usize,
     /// Packed values that a core multiplies in a cycle.
     pub rate: usize,
+    /// Whether A is to be packed: by each macro tile for itself if there is one column of them,
+    /// else by all threads before.
+    pub pack_a: bool,
     /// Whether B is to be packed, and whether threads may share its panels.
     pub pack_b: bool,
     pub may_share: bool,
@@ -228,7 +233,9 @@ impl GridProblem {
         let rows = row_units * self.tile[0];
         tile = tile.saturating_add(rows.saturating_mul(bytes) / SHARED_BYTES);
         if threads > 1 && col_tiles > 1 {
-            tile = tile.saturating_add(rows.saturating_mul(SHARED_LINE));
+            // The first access to a line of packed A waits for the core that has written it.
+            let lines = if self.pack_a { 1 + bytes / LINE } else { 1 };
+            tile = tile.saturating_add(rows.saturating_mul(lines * SHARED_LINE));
         }
         if self.pack_b && !shared_b {
             let rate = if self.first_rows_pack { FIRST_ROWS_BYTES } else { PACKED_BYTES };
@@ -244,8 +251,10 @@ impl GridProblem {
             cycles = cycles.saturating_add(b_bytes.saturating_mul(reads) / rate);
         }
         if shared_b {
-            let pack = b_bytes.saturating_mul(col_tiles) / threads / PACKED_BYTES;
-            cycles = cycles.saturating_add(pack + BARRIER_PER_PAIR * threads * threads.min(PAIRED_THREADS) / 2);
+            cycles = cycles.saturating_add(b_bytes.saturating_mul(col_tiles) / threads / PACKED_BYTES);
+        }
+        if shared_b || self.pack_a && col_tiles > 1 {
+            cycles = cycles.saturating_add(BARRIER_PER_PAIR * threads * threads.min(PAIRED_THREADS) / 2);
         }
         if threads > 1 {
             let wait = tile.saturating_mul(threads.ilog2() as usize) / UNEVEN;
@@ -284,6 +293,7 @@ mod tests {
         kc: 256,
         value_bytes: 4,
         rate: 32,
+        pack_a: false,
         pack_b: true,
         may_share: true,
         first_rows_pack: false,

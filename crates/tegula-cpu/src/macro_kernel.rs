@@ -293,9 +293,10 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
 
     /// The chunks of a phase that packs a round.
     fn pack_chunks(&self, round: &Range<usize>) -> PackChunks {
-        let BlockingPlan { grid: Grid { threads, tiles: [_, col_tiles], shared_b }, packed, kc, .. } = *self.plan;
+        let BlockingPlan { grid: Grid { threads, tiles: [_, col_tiles], shared_b }, kc, .. } = *self.plan;
         let steps = round.len().div_ceil(kc);
-        let a_pieces = if packed[0] { self.rows.len().div_ceil(MICRO_PANELS * self.kernel.tile[0]) } else { 0 };
+        let a_pieces =
+            if self.plan.packs_a_first() { self.rows.len().div_ceil(MICRO_PANELS * self.kernel.tile[0]) } else { 0 };
         // Few pieces along k: an operand that is contiguous along k is read in longer runs.
         let pieces = (PACK_CHUNKS * threads).div_ceil(col_tiles * steps).min(kc / self.pack_unit()).max(1);
         PackChunks { steps, a_pieces, col_tiles: if shared_b { col_tiles } else { 0 }, k_pieces: pieces }
@@ -388,12 +389,13 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         }
     }
 
-    /// The packed panels of a worker: of B, and behind them two micro-panels of A, the current and
-    /// the next.
+    /// The packed panels of a worker: of B, and behind them those of A: all rows of its macro tile,
+    /// or two micro-panels, the current and the next.
     fn worker_panels(&self, worker: usize) -> [*mut T::Acc; 2] {
-        let [_, n, k] = self.product.sizes;
-        let (cols, k_groups) = (n.min(self.plan.block[1]), self.kernel.k_groups(self.plan.kc.min(k)));
-        let of_b = self.scratch[2].at(worker * self.plan.packed_lanes_per_worker(self.kernel, cols) * k_groups);
+        let [m, n, k] = self.product.sizes;
+        let [rows, cols] = [m.min(self.plan.block[0]), n.min(self.plan.block[1])];
+        let k_groups = self.kernel.k_groups(self.plan.kc.min(k));
+        let of_b = self.scratch[2].at(worker * self.plan.packed_lanes_per_worker(self.kernel, [rows, cols]) * k_groups);
         [of_b, of_b.wrapping_add(self.plan.packed_cols_per_worker(self.kernel, cols) * k_groups)]
     }
 
@@ -418,12 +420,15 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         if packed_b.is_none() && !self.plan.grid.shared_b {
             self.pack_b(cols, k_range.clone(), k_range.clone(), b_panels);
         }
+        if self.plan.own_a {
+            self.pack_own_a(step, a_panels);
+        }
         (self.kernel.setup)();
         let tiles_per_row = cols.len().div_ceil(nr);
         let mut rows_already_packed = 0;
         // LOOP 2.
         for (i, tile_rows) in chunks(rows.clone(), mr).enumerate() {
-            let a_panel = |i: usize| a_panels.wrapping_add(i % 2 * mr * k_groups);
+            let a_panel = |i: usize| a_panels.wrapping_add(if self.plan.own_a { i } else { i % 2 } * mr * k_groups);
             let (a, a_row_stride, a_k_stride) =
                 self.micro_panel(tile_rows.clone(), step, rows_already_packed, a_panel(i));
             // SAFETY: these rows are in A, or in packed A.
@@ -476,6 +481,17 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         product.count_work([rows.len(), cols.len(), k_range.len()]);
     }
 
+    /// Packs the rows of A of a KC step for the macro tile alone, a micro-panel at a time.
+    fn pack_own_a(&self, step: &KcStep<T::Acc>, a_panel: *mut T::Acc) {
+        let (k_groups, mr) = (self.kernel.k_groups(step.k_range.len()), self.kernel.tile[0]);
+        for rows in chunks(step.rows.clone(), mr) {
+            let to = a_panel.wrapping_add((rows.start - step.rows.start) * k_groups);
+            let from = self.rows.start + rows.start..self.rows.start + rows.end;
+            // SAFETY: these rows are in the matrix, and the scratch of a worker holds them.
+            unsafe { (self.kernel.pack[0])(self.product.a, from, step.k_range.clone(), k_groups, to) };
+        }
+    }
+
     /// Packs columns of B for a piece of a KC step. `to` holds the panels of the whole step.
     fn pack_b(&self, cols: &Range<usize>, k_range: Range<usize>, piece: Range<usize>, to: *mut T::Acc) {
         let MicroKernel { vector_len, tile: [_, nr], k_pack, .. } = *self.kernel;
@@ -499,8 +515,9 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
 
     /// A micro-panel of A for a KC step: its address, and its strides along rows and along k.
     ///
-    /// For a micro-kernel that reads padded A, unpacked rows are packed to `dest` first, except for
-    /// the `rows_already_packed` of [`OverlappedPacking`].
+    /// Rows that the macro tile has packed for itself are at `dest`. For a micro-kernel that reads
+    /// padded A, unpacked rows are packed there first, except for the `rows_already_packed` of
+    /// [`OverlappedPacking`].
     fn micro_panel(
         &self,
         rows: Range<usize>,
@@ -514,7 +531,9 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let [row_stride, k_stride] = a.strides();
         let rows_of_a = self.rows.start + rows.start..self.rows.start + rows.end;
         let packed_row_stride = (k_groups * size_of::<T::Acc>()) as isize;
-        if self.plan.packed[0] {
+        if self.plan.own_a {
+            (dest, packed_row_stride, 1)
+        } else if self.plan.packed[0] {
             (self.packed_a(&rows, step.k_groups_before, k_groups), packed_row_stride, 1)
         } else if !padded_a {
             let first = a.at(rows_of_a.start, k_range.start).cast();

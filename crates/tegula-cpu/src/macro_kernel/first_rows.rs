@@ -45,7 +45,12 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         step: &KcStep<T::Acc>,
     ) -> impl Iterator<Item = Columns<T::Acc>> {
         let &MicroKernel { vector_len, max_rows, select_packed, .. } = self.kernel;
-        let [panel, _] = self.worker_panels(worker);
+        let [panel, a_panel] = self.worker_panels(worker);
+        let mut step = step.clone();
+        if self.plan.own_a {
+            step.k_groups_before = 0;
+            self.pack_own_a(&step, a_panel);
+        }
         chunks(step.cols.clone(), first.tile[1] * vector_len).map(move |cols| Columns {
             step: step.clone(),
             // Narrow micro-tiles have as many more rows as registers allow.
@@ -55,7 +60,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             // These elements need no packing, so it reads unpacked B as well, and stores whole
             // vectors.
             select: select_packed,
-            own_a: None,
+            own_a: self.plan.own_a.then_some(a_panel),
             along_k: false,
             cols,
         })
@@ -76,7 +81,9 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let panel = self.scratch[2].at(worker * self.plan.values_along_k(self.kernel, sizes));
         let a_panel = panel.wrapping_add(vector_len * self.kernel.k_groups(self.plan.kc.min(sizes[2])));
         if !self.plan.packed[0] {
-            self.kc_steps(round, chunk).for_each(|step| self.pack_own_a(&step, a_panel));
+            self.kc_steps(round, chunk).for_each(|step| {
+                self.pack_own_a(&step, a_panel.wrapping_add(rows.len() * step.k_groups_before));
+            });
         }
         chunks(cols, vector_len).flat_map(move |cols| {
             let height = along_k.height(rows.len());
@@ -181,16 +188,6 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             count,
             to_l2: false,
         }
-    }
-
-    /// Packs the rows of A of a KC step for the macro tile alone. Unpacked rows that are far apart
-    /// fall into few sets of the L1 cache, as the columns of B do.
-    fn pack_own_a(&self, step: &KcStep<T::Acc>, a_panel: *mut T::Acc) {
-        let (rows, k_groups) = (&step.rows, self.kernel.k_groups(step.k_range.len()));
-        let from = self.rows.start + rows.start..self.rows.start + rows.end;
-        let to = self.own_a(step, rows.start, a_panel);
-        // SAFETY: these rows are in the matrix, and the scratch of a worker holds them.
-        unsafe { (self.kernel.pack[0])(self.product.a, from, step.k_range.clone(), k_groups, to) };
     }
 
     /// A row of A that [`pack_own_a`](Self::pack_own_a) has packed.

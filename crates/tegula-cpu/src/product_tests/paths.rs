@@ -120,6 +120,9 @@ fn cases_cover_every_blocking_plan() {
     covered("unpacked and parallel", |plan| plan.packed == [false; 2] && plan.grid.threads > 1);
     covered("with B packed", |plan| plan.packed == [false, true]);
     covered("with A and B packed", |plan| plan.packed == [true; 2]);
+    covered("with A packed by each macro tile", |plan| plan.own_a && plan.grid.threads > 1);
+    covered("with A packed by each macro tile, of several steps", |plan| plan.own_a && plan.round_steps > 1);
+    covered("with A packed before", |plan| plan.packs_a_first());
     covered("sliced", |plan| plan.slices > 1);
     covered("in strips", |plan| plan.row_strips);
     covered("in place", |plan| plan.in_place && plan.packed[1]);
@@ -127,7 +130,9 @@ fn cases_cover_every_blocking_plan() {
     covered("split along rows", |plan| plan.grid.tiles[0] > 1);
     covered("split along columns", |plan| plan.grid.tiles[1] > 1);
     covered("with shared panels of B", |plan| plan.packed == [false, true] && plan.grid.shared_b);
-    covered("of several rounds", |plan| plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packed[0]);
+    covered("of several rounds", |plan| {
+        plan.round_steps * plan.kc < 1100 && plan.grid.shared_b && plan.packs_a_first()
+    });
     covered("unpacked with prefetches, or the CPU needs none", |plan| {
         plan.b_reads == BReads::Prefetched || !Caches::detect().need_prefetch
     });
