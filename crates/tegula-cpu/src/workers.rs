@@ -168,6 +168,8 @@ fn wait_for_job(slot: &HandOff) -> *mut () {
             }
             std::hint::spin_loop();
         }
+        // The system may have woken this worker on the processor of its caller.
+        thread::yield_now();
         if start.elapsed() > SPIN_TIME {
             slot.park();
         }
