@@ -277,7 +277,7 @@ fn grid_problem<T: CpuElement>(
         first_rows_pack: first_rows.is_some(),
         b_row_bytes: if packs_b { 0 } else { problem.b[1].unsigned_abs().saturating_mul(size_of::<T>()) },
         l2: Caches::detect().l2,
-        written_rate: Caches::detect().written_rate,
+        sharing: Caches::detect().sharing,
         threads: problem.threads.div_ceil(slices),
     }
 }

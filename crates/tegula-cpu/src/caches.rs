@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
-/// The data caches of a core: sizes in bytes, whether they need prefetches, and what sharing costs.
+/// The data caches of a core: sizes in bytes, and whether they need prefetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caches {
     /// L1 cache.
@@ -15,14 +15,27 @@ pub struct Caches {
     /// Whether rows that are far apart are read faster with prefetches. Measured on Zen 5; on
     /// Sapphire Rapids, which fetches 32 such rows ahead by itself, they gain nothing.
     pub need_prefetch: bool,
-    /// Bytes per cycle of panels that a core reads, if another core has just written them. Measured
-    /// on Sapphire Rapids and on Zen 4, where cores of different L3 caches may share panels.
+    pub sharing: Sharing,
+}
+
+/// What it costs that cores use the same data. Measured with two threads of a Zen 4, where cores of
+/// different L3 caches may share data, and with 16 of a Sapphire Rapids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// Bytes per cycle that a core reads of what another has just written.
     pub written_rate: usize,
+    /// Cycles to write to a cache line that another core writes to as well.
+    pub line: usize,
+}
+
+impl Sharing {
+    const AMD: Sharing = Sharing { written_rate: 3, line: 200 };
+    pub const INTEL: Sharing = Sharing { written_rate: 8, line: 40 };
 }
 
 impl Caches {
     /// The sizes where the CPU does not report any.
-    const DEFAULT: Caches = Caches { l1: 32 << 10, l2: 512 << 10, need_prefetch: false, written_rate: 8 };
+    const DEFAULT: Caches = Caches { l1: 32 << 10, l2: 512 << 10, need_prefetch: false, sharing: Sharing::INTEL };
 
     /// The cache sizes of this CPU, detected once.
     pub fn detect() -> Caches {
@@ -33,7 +46,7 @@ impl Caches {
             match found {
                 [Some(l1), l2] => {
                     let (amd, l2) = (is_amd(), l2.unwrap_or(l1).max(l1));
-                    Caches { l1, l2, need_prefetch: amd, written_rate: if amd { 3 } else { 8 } }
+                    Caches { l1, l2, need_prefetch: amd, sharing: if amd { Sharing::AMD } else { Sharing::INTEL } }
                 }
                 _ => Caches::DEFAULT,
             }

@@ -13,7 +13,7 @@
 
 use std::cell::RefCell;
 
-use super::caches::LINE;
+use super::caches::Sharing;
 
 /// Cycles to start a job and to join it, with workers that spin. Where they are parked, the caller
 /// does not wait for those that come late, and takes about as long as alone.
@@ -27,9 +27,6 @@ const BARRIER_PER_PAIR: usize = if cfg!(miri) { 0 } else { 1000 };
 const PAIRED_THREADS: usize = 16;
 /// Bytes per cycle that a core reads from the caches of other cores.
 const SHARED_BYTES: usize = 8;
-/// Cycles to write to a cache line that another core has written: macro tiles side by side share
-/// one in each row of C.
-const SHARED_LINE: usize = if cfg!(miri) { 0 } else { 100 };
 /// Bytes per cycle that a core packs.
 const PACKED_BYTES: usize = 6;
 /// The same where the first rows pack: the time by which they take longer than the rows below.
@@ -78,8 +75,8 @@ pub struct GridProblem {
     pub b_row_bytes: usize,
     /// Bytes of the L2 cache.
     pub l2: usize,
-    /// [`Caches::written_rate`](super::caches::Caches::written_rate).
-    pub written_rate: usize,
+    /// What it costs that threads use the same data.
+    pub sharing: Sharing,
     /// Available threads.
     pub threads: usize,
 }
@@ -230,12 +227,13 @@ impl GridProblem {
         let bytes = k.saturating_mul(self.value_bytes);
         let b_bytes = cols.saturating_mul(bytes);
         let mut tile = row_units.saturating_mul(self.micro_panel(cols)).saturating_add(CLAIM);
-        let rows = row_units * self.tile[0];
-        tile = tile.saturating_add(rows.saturating_mul(bytes) / SHARED_BYTES);
-        if threads > 1 && col_tiles > 1 {
-            // The first access to a line of packed A waits for the core that has written it.
-            let lines = if self.pack_a { 1 + bytes / LINE } else { 1 };
-            tile = tile.saturating_add(rows.saturating_mul(lines * SHARED_LINE));
+        let (rows, side_by_side) = (row_units * self.tile[0], threads > 1 && col_tiles > 1);
+        // All threads have packed A, unless each macro tile packs its own rows.
+        let rate = if self.pack_a && side_by_side { self.sharing.written_rate } else { SHARED_BYTES };
+        tile = tile.saturating_add(rows.saturating_mul(bytes) / rate);
+        if side_by_side {
+            // Macro tiles side by side share a line in each row of C.
+            tile = tile.saturating_add(rows.saturating_mul(self.sharing.line));
         }
         if self.pack_b && !shared_b {
             let rate = if self.first_rows_pack { FIRST_ROWS_BYTES } else { PACKED_BYTES };
@@ -247,7 +245,7 @@ impl GridProblem {
             // The tiles of a thread are one below the other, so their columns of B stay in its
             // cache, if they fit.
             let reads = if b_bytes <= self.l2 / 2 { tiles.div_ceil(row_tiles) } else { tiles };
-            let rate = if shared_b { self.written_rate } else { SHARED_BYTES };
+            let rate = if shared_b { self.sharing.written_rate } else { SHARED_BYTES };
             cycles = cycles.saturating_add(b_bytes.saturating_mul(reads) / rate);
         }
         if shared_b {
@@ -299,7 +297,7 @@ mod tests {
         first_rows_pack: false,
         b_row_bytes: 0,
         l2: 2 << 20,
-        written_rate: 8,
+        sharing: Sharing::INTEL,
         threads: 16,
     };
 
