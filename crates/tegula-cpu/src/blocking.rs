@@ -71,9 +71,9 @@ const FIRST_ROWS_STEPS: usize = 128;
 /// Updates of C for each panel that the first rows pack: all but the first find the micro-tile of C
 /// in the L1 cache, and rows of A are read in longer pieces.
 const UPDATES_PER_PANEL: usize = 2;
-/// Multiply-adds below which several threads read both operands unpacked, if rows of B are at most
-/// a page apart: these stay in the cache of each thread. Rows that are half a page apart would fall
-/// into few of its sets.
+/// Multiply-adds below which several threads read both operands unpacked, if rows of B are less
+/// than a page and not half a page apart: these stay in the cache of each thread. Rows that are
+/// half a page apart fall into few sets of the L1 cache.
 const CACHED_WORK: usize = 1 << 26;
 /// Columns from which several rows of A read whole rows of B.
 const WHOLE_ROWS_COLS: usize = 1024;
@@ -97,7 +97,8 @@ pub struct BlockingPlan {
     /// Packed A implies packed B and a single slice: a product without packed B reads both operands
     /// unpacked, and only a product with unpacked A is sliced.
     pub packed: [bool; 2],
-    /// Whether each macro tile packs its rows of A for itself, a KC step at a time.
+    /// Whether each macro tile packs its rows of A for itself, a KC step at a time. Few rows
+    /// [along k](Self::along_k) do so where A is not packed.
     pub own_a: bool,
     /// Split-K slices, whose partial sums are added in order.
     pub slices: usize,
@@ -111,8 +112,8 @@ pub struct BlockingPlan {
     /// Macro tiles of a block, along its rows and along its columns, and the threads that share
     /// them.
     pub grid: Grid,
-    /// KC steps of a round: A that is packed and B that is shared are packed for these steps at
-    /// once, before the macro tiles multiply them.
+    /// KC steps of a round: A that is packed first and B that is shared are packed for these steps
+    /// at once, before the macro tiles multiply them.
     pub round_steps: usize,
     /// Whether B was packed before the call, and is read in that form.
     pub prepacked: bool,
@@ -241,9 +242,13 @@ fn justified_threads<T: CpuElement>(problem: &BlockingProblem<T::Acc>) -> usize 
 }
 
 /// How often the time of a product justifies another thread. Few rows take as long as reading B.
-pub fn work_units<T: CpuElement>(sizes @ [_, n, k]: [usize; 3]) -> usize {
-    let bytes = n.saturating_mul(k).saturating_mul(size_of::<T>());
-    (work(sizes) / WORK_PER_THREAD).max(bytes / BYTES_PER_THREAD)
+pub fn work_units<T: CpuElement>(sizes: [usize; 3]) -> usize {
+    (work(sizes) / WORK_PER_THREAD).max(units_of_b::<T>(sizes))
+}
+
+/// How often the time of reading B does so.
+pub fn units_of_b<T: CpuElement>([_, n, k]: [usize; 3]) -> usize {
+    n.saturating_mul(k).saturating_mul(size_of::<T>()) / BYTES_PER_THREAD
 }
 
 /// The input of the search for a grid of C, or of a block of it.
@@ -550,7 +555,8 @@ impl BlockingPlan {
     /// rows.
     pub fn packed_lanes_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, [rows, cols]: [usize; 2]) -> usize {
         let of_a = match self.packed[0] {
-            true if self.own_a => self.packed_rows(kernel, self.tallest_tile(rows)),
+            // Whole vectors, so that the panels of the next worker begin at one.
+            true if self.own_a => self.packed_rows(kernel, self.tallest_tile(rows)).next_multiple_of(kernel.vector_len),
             false if kernel.padded_a => 2 * kernel.tile[0],
             _ => 0,
         };

@@ -15,10 +15,11 @@ pub struct Caches {
     /// Whether rows that are far apart are read faster with prefetches. Measured on Zen 5; on
     /// Sapphire Rapids, which fetches 32 such rows ahead by itself, they gain nothing.
     pub need_prefetch: bool,
+    /// Costs of data that several cores use.
     pub sharing: Sharing,
 }
 
-/// What it costs that cores use the same data. Measured with two threads of a Zen 4, where cores of
+/// Costs of data that several cores use. Measured with two threads of a Zen 4, where cores of
 /// different L3 caches may share data, and with 16 of a Sapphire Rapids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {

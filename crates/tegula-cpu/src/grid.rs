@@ -29,7 +29,7 @@ const PAIRED_THREADS: usize = 16;
 const SHARED_BYTES: usize = 8;
 /// Bytes per cycle that a core packs.
 const PACKED_BYTES: usize = 6;
-/// The same where the first rows pack: the time by which they take longer than the rows below.
+/// The same where the first rows pack, by the time that they take beyond that of other rows.
 const FIRST_ROWS_BYTES: usize = 8;
 /// Rows of unpacked B that are at least so many bytes apart fall into few sets of the L1 cache.
 pub const CONFLICT_BYTES: usize = 1024;
@@ -75,7 +75,7 @@ pub struct GridProblem {
     pub b_row_bytes: usize,
     /// Bytes of the L2 cache.
     pub l2: usize,
-    /// What it costs that threads use the same data.
+    /// Costs of data that several threads use.
     pub sharing: Sharing,
     /// Available threads.
     pub threads: usize,
@@ -251,7 +251,7 @@ impl GridProblem {
         if shared_b {
             cycles = cycles.saturating_add(b_bytes.saturating_mul(col_tiles) / threads / PACKED_BYTES);
         }
-        if shared_b || self.pack_a && col_tiles > 1 {
+        if shared_b || self.pack_a && side_by_side {
             cycles = cycles.saturating_add(BARRIER_PER_PAIR * threads * threads.min(PAIRED_THREADS) / 2);
         }
         if threads > 1 {

@@ -7,7 +7,7 @@ use tegula_core::matrix::{Layout, Shape, check_product, check_work};
 use tegula_core::progress::ProgressMeter;
 use tegula_core::threads;
 
-use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, work, work_units};
+use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, units_of_b, work, work_units};
 use crate::epilogue::MatrixEpilogue;
 use crate::isa::Isa;
 use crate::macro_kernel::{Product, scale_c};
@@ -22,9 +22,9 @@ use crate::unpacked::UnpackedProduct;
 /// Multiply-adds of a batch below which its products use one thread: waking others would cost more
 /// than they save. Lower under Miri, which looks for races but is too slow for large products.
 const MIN_PARALLEL_WORK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
-/// Units of work from which threads share each product of a batch. Below that, each multiplies some
-/// of them alone.
-const SHARED_UNITS: usize = 8;
+/// Multiply-adds from which threads share each product of a batch. Below that, each multiplies some
+/// of them alone, unless B is large.
+const SHARED_WORK: usize = 1 << 21;
 
 /// The workspace of a product.
 pub struct Workspace {
@@ -189,7 +189,10 @@ impl<S: Accumulate> HostGemm<'_, S> {
 
 /// Whether all threads share each product of a batch, and whether the products run in parallel.
 fn threading<T: CpuElement>(sizes: [usize; 3], batches: usize) -> (bool, bool) {
-    let parallel = work_units::<T>(sizes) >= if batches == 1 { 2 } else { SHARED_UNITS };
+    let parallel = match batches {
+        1 => work_units::<T>(sizes) > 1,
+        _ => work(sizes) >= SHARED_WORK || units_of_b::<T>(sizes) > 1,
+    };
     (parallel, !parallel && work(sizes).saturating_mul(batches) >= MIN_PARALLEL_WORK)
 }
 
@@ -225,5 +228,6 @@ mod tests {
         assert_eq!(threading::<f32>([100; 3], 1), (true, false));
         assert_eq!(threading::<f32>([100; 3], 64), (false, true));
         assert_eq!(threading::<f32>([512; 3], 64), (true, false));
+        assert_eq!(threading::<f32>([1, 1024, 1024], 2), (true, false));
     }
 }

@@ -31,8 +31,7 @@
 //! alpha and beta scale the whole.
 //!
 //! AMX and the bf16 instructions of AVX-512 read subnormal bf16 numbers as zeros. Their subnormal
-//! sums are zeros, and so are subnormal bf16 results, unless alpha, beta, or an epilogue changes
-//! them. Numbers from 2⁻¹²⁶ on are normal.
+//! sums are zeros. Numbers from 2⁻¹²⁶ on are normal.
 //!
 //! For normal numbers the error is within the bound of `tegula_bench::oracle`. 16-bit results are
 //! rounded once. No result depends on the number of threads.

@@ -12,7 +12,8 @@
 //! C is split into MC×NC blocks (LOOP 5), and a block into macro tiles, which threads share (LOOP
 //! 3). Where it pays, the threads first pack B, and A if needed, for a round of KC steps, and all
 //! read the same panels. A macro tile takes step after step of KC (LOOP 4), and packs its columns
-//! of B itself unless they are shared. Then each micro-panel of A, MR rows packed or not (LOOP 2),
+//! of B itself unless they are shared, and its rows of A if they must be packed and no other macro
+//! tile needs them. Then each micro-panel of A, MR rows packed or not (LOOP 2),
 //! passes by all panels of B (LOOP 1). For few rows, and for operands that stay in the caches, B is
 //! not packed either, and those that one thread multiplies in place skip all of these loops.
 

@@ -168,7 +168,7 @@ fn wait_for_job(slot: &HandOff) -> *mut () {
             }
             std::hint::spin_loop();
         }
-        // The system may have woken this worker on the processor of its caller.
+        // Lets the caller run, if the system woke this worker on its processor.
         thread::yield_now();
         if start.elapsed() > SPIN_TIME {
             slot.park();

@@ -15,7 +15,6 @@ use super::micro_kernel::{
 };
 use super::pack::{pack, pack_lane_major};
 use super::pack_source::PackSource;
-
 use super::vectors::*;
 use super::{along_k, grouped, pairs, vnni, whole_columns, whole_rows};
 

@@ -13,9 +13,9 @@ type Case = (usize, [usize; 3], [bool; 3]);
 /// In order: many full micro-tiles, B transposed, few rows, one row, one column, slices of a long
 /// k. Then a short k, distant columns of A, transposed C, several blocks, several rounds of
 /// packing, many small products, slices of rows that are not quite few, three rows, and dot
-/// products, whole, sliced, and of several micro-tiles of rows. Accumulators of 16-bit types are in
-/// strips, or in a workspace.
-const CASES: [Case; 17] = [
+/// products, whole, sliced, and of several micro-tiles of rows. Last, distant columns of A with several
+/// steps of k. Accumulators of 16-bit types are in strips, or in a workspace.
+const CASES: [Case; 18] = [
     (1, [331, 331, 331], [false, false, false]),
     (1, [331, 329, 200], [false, true, false]),
     (1, [7, 1031, 700], [false, false, false]),
@@ -33,6 +33,7 @@ const CASES: [Case; 17] = [
     (1, [2, 1031, 2100], [false, true, false]),
     (1, [2, 120, 9001], [false, true, false]),
     (1, [13, 70, 1300], [false, true, false]),
+    (1, [520, 260, 1100], [true, false, false]),
 ];
 
 /// Layouts of A, B and C, and their lengths in elements.
@@ -147,6 +148,7 @@ fn cases_cover_every_blocking_plan() {
     }
     if Isa::Avx512.is_available() {
         covered("packed by first rows", |plan| plan.first_rows.is_some() && plan.slices == 1);
+        covered("packed by first rows, and A by macro tiles", |plan| plan.first_rows.is_some() && plan.own_a);
         covered("packed by first rows and sliced", |plan| plan.first_rows.is_some() && plan.slices > 1);
     }
     covered("of several blocks", |plan| plan.block[1] < 4001 && plan.block[1] > 3000);
