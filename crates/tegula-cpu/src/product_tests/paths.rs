@@ -13,8 +13,8 @@ type Case = (usize, [usize; 3], [bool; 3]);
 /// In order: many full micro-tiles, B transposed, few rows, one row, one column, slices of a long
 /// k. Then a short k, distant columns of A, transposed C, several blocks, several rounds of
 /// packing, many small products, slices of rows that are not quite few, three rows, and dot
-/// products, whole, sliced, and of several micro-tiles of rows. Last, distant columns of A with several
-/// steps of k. Accumulators of 16-bit types are in strips, or in a workspace.
+/// products, whole, sliced, and of several micro-tiles of rows. Last, distant columns of A with
+/// several steps of k. Accumulators of 16-bit types are in strips, or in a workspace.
 const CASES: [Case; 18] = [
     (1, [331, 331, 331], [false, false, false]),
     (1, [331, 329, 200], [false, true, false]),
