@@ -276,7 +276,7 @@ fn grid_problem<T: CpuElement>(
         kc: kernel.k_groups(kc),
         value_bytes: size_of::<T::Acc>(),
         rate: if kernel.padded_a { AMX_RATE } else { 2 * kernel.vector_len },
-        pack_a: packs_a,
+        pack_a: packs_a && !kernel.padded_a,
         pack_b: packs_b && !prepacked,
         may_share: slices == 1 && first_rows.is_none(),
         first_rows_pack: first_rows.is_some(),
@@ -450,7 +450,7 @@ impl BlockingPlan {
         let wide = block[1] >= 4 * nr * grid.tiles[1] && !along_k;
         let col_multiple = if prepacked || !unpacked && wide { nr } else { kernel.vector_len };
         // Rows that no other macro tile needs: their thread packs them, and no other waits.
-        let own_a = a_packed && grid.tiles[1] == 1 && !along_k;
+        let own_a = of_grid.pack_a && grid.tiles[1] == 1 && !along_k;
         let mut plan = BlockingPlan {
             kc,
             update_steps,
@@ -462,7 +462,7 @@ impl BlockingPlan {
             block,
             grid,
             round_steps: k.div_ceil(kc),
-            row_multiple: if unpacked && !skinny { of_grid.tile[0] } else { kernel.tile[0] },
+            row_multiple: if skinny { kernel.tile[0] } else { of_grid.tile[0] },
             col_multiple,
             prepacked,
             first_rows,
@@ -556,7 +556,7 @@ impl BlockingPlan {
     pub fn packed_lanes_per_worker<T: CpuElement>(&self, kernel: &MicroKernel<T>, [rows, cols]: [usize; 2]) -> usize {
         let of_a = match self.packed[0] {
             // Whole vectors, so that the panels of the next worker begin at one.
-            true if self.own_a => self.packed_rows(kernel, self.tallest_tile(rows)).next_multiple_of(kernel.vector_len),
+            true if self.own_a => self.tallest_tile(rows).next_multiple_of(kernel.vector_len),
             false if kernel.padded_a => 2 * kernel.tile[0],
             _ => 0,
         };

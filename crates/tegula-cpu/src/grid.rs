@@ -63,13 +63,12 @@ pub struct GridProblem {
     /// Packed values that a core multiplies in a cycle.
     pub rate: usize,
     /// Whether A is to be packed: by each macro tile for itself if there is one column of them,
-    /// else by all threads before.
+    /// else by all threads before. False where the micro-kernel reads padded A.
     pub pack_a: bool,
     /// Whether B is to be packed, and whether threads may share its panels.
     pub pack_b: bool,
     pub may_share: bool,
-    /// Whether a macro tile packs panel after panel of B, if not shared, while its first rows
-    /// multiply them.
+    /// Whether a macro tile packs panel after panel of B while its first rows multiply them.
     pub first_rows_pack: bool,
     /// Bytes from a row of unpacked B to the next; 0 for packed B.
     pub b_row_bytes: usize,
@@ -162,14 +161,14 @@ fn fewer(threads: usize) -> usize {
 impl GridProblem {
     /// The grid of one thread.
     fn alone(&self) -> Grid {
-        Grid { threads: 1, tiles: [1, self.min_col_tiles(false)], shared_b: false }
+        Grid { threads: 1, tiles: [1, self.min_col_tiles()], shared_b: false }
     }
 
     /// The best grid for a number of threads, with its time.
     fn best_with(&self, threads: usize) -> (Grid, usize) {
         let [max_rows, max_cols] = self.units();
         let mut best = (self.alone(), usize::MAX);
-        let min_cols = [false, true].map(|shared_b| self.min_col_tiles(shared_b));
+        let min_cols = self.min_col_tiles();
         for tiles in TILES_PER_THREAD.map(|each| each * threads) {
             // For each number of rows the most columns: about 2·√tiles grids.
             let mut cols = 1;
@@ -177,7 +176,6 @@ impl GridProblem {
                 let rows = tiles / cols;
                 cols = tiles / rows;
                 for shared_b in [false, true] {
-                    let min_cols = min_cols[usize::from(shared_b)];
                     let tiles = [rows.min(max_rows), cols.clamp(min_cols, max_cols.max(min_cols))];
                     let grid = Grid { threads, tiles, shared_b };
                     if !shared_b || self.pack_b && self.may_share && tiles[0] > 1 {
@@ -204,10 +202,10 @@ impl GridProblem {
     ///
     /// A macro tile that holds one panel at a time may be wider, while its C, which every step of k
     /// adds to, is not much larger than the cache.
-    fn min_col_tiles(&self, shared_b: bool) -> usize {
+    fn min_col_tiles(&self) -> usize {
         let unit = self.kc.min(self.sizes[2]) * self.value_bytes * self.col_unit;
         let c_unit = self.sizes[0].saturating_mul(self.value_bytes * self.col_unit);
-        let of_c = if self.first_rows_pack && !shared_b { C_L2 * self.l2 / c_unit.max(1) } else { 0 };
+        let of_c = if self.first_rows_pack { C_L2 * self.l2 / c_unit.max(1) } else { 0 };
         self.units()[1].div_ceil((self.l2 / 2 / unit.max(1)).max(of_c).max(1))
     }
 
@@ -384,7 +382,7 @@ mod tests {
                 let problem = GridProblem { sizes: size, threads, ..F32 };
                 let (grid, [rows, cols]) = (Grid::choose(&problem), problem.units());
                 assert!(grid.threads <= threads && grid.tiles[0] <= rows && grid.tiles[1] <= cols, "{grid:?}");
-                assert!(grid.tiles[1] >= problem.min_col_tiles(grid.shared_b));
+                assert!(grid.tiles[1] >= problem.min_col_tiles());
             }
         }
     }

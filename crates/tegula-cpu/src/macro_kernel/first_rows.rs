@@ -30,7 +30,7 @@ pub(super) struct Columns<S> {
     width: usize,
     /// Selects the micro-kernel of the first pass.
     select: SelectFn<S>,
-    /// A of the macro tile, if it was packed for it alone.
+    /// The rows of A of this step, if they were packed for the macro tile alone.
     own_a: Option<*mut S>,
     /// Whether columns of B are contiguous along k.
     along_k: bool,
@@ -46,10 +46,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     ) -> impl Iterator<Item = Columns<T::Acc>> {
         let &MicroKernel { vector_len, max_rows, select_packed, .. } = self.kernel;
         let [panel, a_panel] = self.worker_panels(worker);
-        let mut step = step.clone();
         if self.plan.own_a {
-            step.k_groups_before = 0;
-            self.pack_own_a(&step, a_panel);
+            self.pack_own_a(step, a_panel);
         }
         chunks(step.cols.clone(), first.tile[1] * vector_len).map(move |cols| Columns {
             step: step.clone(),
@@ -78,23 +76,22 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     ) -> impl Iterator<Item = Columns<T::Acc>> {
         let (vector_len, sizes) = (self.kernel.vector_len, self.product.sizes);
         let (rows, cols) = self.macro_tile(chunk / self.plan.slices);
+        let (count, height) = (rows.len(), along_k.height(rows.len()));
         let panel = self.scratch[2].at(worker * self.plan.values_along_k(self.kernel, sizes));
         let a_panel = panel.wrapping_add(vector_len * self.kernel.k_groups(self.plan.kc.min(sizes[2])));
+        let own_a = move |step: &KcStep<T::Acc>| a_panel.wrapping_add(count * step.k_groups_before);
         if !self.plan.packed[0] {
-            self.kc_steps(round, chunk).for_each(|step| {
-                self.pack_own_a(&step, a_panel.wrapping_add(rows.len() * step.k_groups_before));
-            });
+            self.kc_steps(round, chunk).for_each(|step| self.pack_own_a(&step, own_a(&step)));
         }
         chunks(cols, vector_len).flat_map(move |cols| {
-            let height = along_k.height(rows.len());
             self.kc_steps(round, chunk).map(move |step| Columns {
+                own_a: (!self.plan.packed[0]).then(|| own_a(&step)),
                 step,
                 cols: cols.clone(),
                 height,
                 panel,
                 width: vector_len,
                 select: along_k.select,
-                own_a: (!self.plan.packed[0]).then_some(a_panel),
                 along_k: true,
             })
         })
@@ -117,7 +114,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             let (a, a_row_stride, a_k_stride) = match columns.own_a {
                 Some(a_panel) => {
                     let row_stride = (k_groups * size_of::<T::Acc>()) as isize;
-                    (self.own_a(step, tile_rows.start, a_panel).cast_const(), row_stride, 1)
+                    (a_panel.wrapping_add((tile_rows.start - rows.start) * k_groups).cast_const(), row_stride, 1)
                 }
                 None => self.micro_panel(tile_rows.clone(), step, 0, null_mut()),
             };
@@ -188,11 +185,5 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
             count,
             to_l2: false,
         }
-    }
-
-    /// A row of A that [`pack_own_a`](Self::pack_own_a) has packed.
-    fn own_a(&self, step: &KcStep<T::Acc>, row: usize, a_panel: *mut T::Acc) -> *mut T::Acc {
-        let k_groups = self.kernel.k_groups(step.k_range.len());
-        a_panel.wrapping_add(step.rows.len() * step.k_groups_before + (row - step.rows.start) * k_groups)
     }
 }
