@@ -18,7 +18,6 @@ use tegula_core::element::{Element, Scalar};
 
 use super::micro_kernel::{MicroKernel, MicroOperands, OverlappedPacking, PackFn, SelectFn, VECTORS};
 use super::pack_source::PackSource;
-use super::pairs;
 use super::vectors::array;
 use super::x86::{avx512_f32, avx512_i8, avx512_i32};
 
@@ -580,6 +579,28 @@ unsafe fn pack_panel_of_limbs(from: PackSource<i32>, lanes: Range<usize>, k: Ran
     }
 }
 
+/// Rounds accumulators to bf16, subnormal numbers to zeros.
+///
+/// # Safety
+/// As for [`NarrowFn`](super::micro_kernel::NarrowFn). The CPU has AVX-512 with bf16.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn narrow(from: *const f32, width: usize, to: *mut bf16, row: isize, [rows, cols]: [usize; 2]) {
+    for i in 0..rows {
+        let (from, to) = (from.wrapping_add(i * width), to.wrapping_offset(i as isize * row));
+        for col in (0..cols).step_by(SIDE) {
+            let mask = u32::MAX >> (SIDE - SIDE.min(cols - col));
+            // SAFETY: the caller's promise; masked elements are not accessed. A vector of bf16 is a
+            // vector of bits.
+            unsafe {
+                let low = _mm512_maskz_loadu_ps(mask as u16, from.add(col));
+                let high = _mm512_maskz_loadu_ps((mask >> ROWS) as u16, from.wrapping_add(col + ROWS));
+                let both = std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low));
+                _mm512_mask_storeu_epi16(to.add(col).cast(), mask, both);
+            }
+        }
+    }
+}
+
 macro_rules! micro_kernels {
     ($(#[$doc:meta])* $name:ident: $t:ty as $acc:ty, kc $kc:literal, k_pack $k_pack:literal, k_unit $k_unit:expr, direct_a $direct_a:literal, $rows:expr, $panel:expr, $micro_kernel:ident, else $vectors:expr) => {
         $(#[$doc])*
@@ -593,7 +614,7 @@ macro_rules! micro_kernels {
 
 micro_kernels! {
     /// bf16 with f32 accumulators.
-    of_bf16: bf16 as f32, kc 2048, k_pack 2, k_unit ROWS, direct_a true, pack_rows, pack_panel::<_, 2>, micro_kernel_bf16, else MicroKernel { narrow: pairs::narrow, ..avx512_f32() }
+    of_bf16: bf16 as f32, kc 2048, k_pack 2, k_unit ROWS, direct_a true, pack_rows, pack_panel::<_, 2>, micro_kernel_bf16, else MicroKernel { narrow, ..avx512_f32() }
 }
 micro_kernels! {
     /// i8 with i32 accumulators.

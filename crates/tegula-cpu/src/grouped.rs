@@ -17,7 +17,7 @@ use super::vectors::{
     PREFETCH_STEPS, RowStrides, array, first16, first32, first64, for_rows, from_registers, prefetch_ahead, prefetch_c,
     step_bf16, wide_step_bytes,
 };
-use super::{pairs, vnni};
+use super::vnni::{self, in_order, interleave};
 
 /// Lanes of a vector.
 const LANES: usize = 16;
@@ -30,7 +30,7 @@ const LANES: usize = 16;
 /// vectors and adds a third. Accumulators of a row of A begin with `$start`, and `$in_order` brings
 /// their columns in order.
 macro_rules! grouped {
-    ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:path, $in_order:path, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident;
+    ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:ident, $in_order:ident, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident;
      $($units:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const GROUP: usize = $group;
@@ -165,7 +165,7 @@ grouped! {
 grouped! {
     vectors_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512, group 2, width 2, first32,
     |from: *const bf16, mask| _mm512_maskz_loadu_epi16(mask, from.cast()),
-    pairs::interleave, pairs::in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512;
+    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 grouped! {
@@ -177,7 +177,7 @@ grouped! {
 grouped! {
     vectors_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i, group 4, width 4, first64,
     |from: *const i8, mask| _mm512_maskz_loadu_epi8(mask, from),
-    vnni::interleave, vnni::in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same;
+    interleave, in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same;
     1: 1 2 3 4 5 6; 2: 1 2 3;
 }
 
@@ -253,6 +253,13 @@ fn four_of_vector([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 1] 
     [vnni::unsigned(_mm512_shuffle_epi8(_mm512_permutexvar_epi32(columns, rows), order))]
 }
 
+/// Pairs of words along k. Each vector has every other four columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn interleave_words([even, odd]: [__m512i; 2]) -> [__m512i; 2] {
+    [_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd)]
+}
+
 #[inline]
 fn same_order(sums: [__m512i; 1]) -> [__m512i; 1] {
     sums
@@ -261,4 +268,14 @@ fn same_order(sums: [__m512i; 1]) -> [__m512i; 1] {
 #[inline]
 fn same(vector: __m512i) -> __m512i {
     vector
+}
+
+/// Restores the order of columns after [`interleave_words`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+fn two_in_order([low, high]: [__m512i; 2]) -> [__m512i; 2] {
+    [
+        _mm512_permutex2var_epi64(low, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), high),
+        _mm512_permutex2var_epi64(low, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), high),
+    ]
 }

@@ -7,7 +7,7 @@
 //! - `elements`: packing and rounding of each element type;
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
 //!   `along_k`, `whole_rows`, `whole_columns` and `amx`; `vectors`: what the vectorized ones share;
-//!   `pairs`, `vnni`: packing of bf16 and of bytes; `transpose`: transpositions in registers;
+//!   `vnni`: packing of bytes; `transpose`: transpositions in registers;
 //! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once, and in `first_rows` those that pack while they
@@ -31,7 +31,8 @@
 //! alpha and beta scale the whole.
 //!
 //! AMX and the bf16 instructions of AVX-512 read subnormal bf16 numbers as zeros. Their subnormal
-//! sums are zeros. Numbers from 2⁻¹²⁶ on are normal.
+//! sums are zeros, and AMX also writes zeros for subnormal bf16 results. Numbers from 2⁻¹²⁶ on are
+//! normal.
 //!
 //! For normal numbers the error is within the bound of `tegula_bench::oracle`. 16-bit results are
 //! rounded once. No result depends on the number of threads.
@@ -63,8 +64,6 @@ mod micro_kernel;
 mod pack;
 mod pack_source;
 mod packed_b;
-#[cfg(target_arch = "x86_64")]
-mod pairs;
 mod portable;
 mod probe;
 mod scratch;

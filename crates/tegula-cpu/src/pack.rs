@@ -10,6 +10,9 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use half::bf16;
+
 use super::micro_kernel::CpuElement;
 use super::pack_source::PackSource;
 
@@ -32,6 +35,23 @@ impl<T: CpuElement> Packing<T> for T {
     #[inline(always)]
     fn pack_slice(from: &[T], to: &mut [T::Acc]) {
         <T as CpuElement>::pack_slice(from, to);
+    }
+}
+
+/// Pairs of bf16, in the bits of an accumulator.
+#[cfg(target_arch = "x86_64")]
+pub struct Pairs;
+
+#[cfg(target_arch = "x86_64")]
+impl Packing<bf16> for Pairs {
+    const K_PACK: usize = 2;
+    #[inline(always)]
+    fn pack(element: bf16, next: bf16) -> f32 {
+        f32::from_bits(u32::from(next.to_bits()) << 16 | u32::from(element.to_bits()))
+    }
+    #[inline(always)]
+    fn pack_slice(from: &[bf16], to: &mut [f32]) {
+        from.chunks_exact(2).zip(to).for_each(|(from, to)| *to = Self::pack(from[0], from[1]));
     }
 }
 

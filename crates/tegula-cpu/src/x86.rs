@@ -13,10 +13,10 @@ use super::micro_kernel::{
     self, AlongK, CpuElement, FirstRows, MicroKernel, MicroKernelFn, MicroOperands, PACKING_VECTORS, SelectFn,
     WholeColumns,
 };
-use super::pack::{pack, pack_lane_major};
+use super::pack::{Packing, Pairs, pack, pack_lane_major};
 use super::pack_source::PackSource;
 use super::vectors::*;
-use super::{along_k, grouped, pairs, vnni, whole_columns, whole_rows};
+use super::{along_k, grouped, vnni, whole_columns, whole_rows};
 
 /// Defines the micro-kernels of one type.
 ///
@@ -474,17 +474,33 @@ fn set_pair(x: f32) -> [__m512; 2] {
 
 /// Pairs of bf16 with AVX-512 and its bf16 instructions.
 pub const fn avx512bf16() -> MicroKernel<bf16> {
+    /// # Safety
+    /// As for [`super::micro_kernel::PackFn`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn rows(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { pack_lane_major::<bf16, Pairs>(from, lanes, k, stride, to) }
+    }
+
+    /// # Safety
+    /// As for [`super::micro_kernel::PackFn`].
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn panel(from: PackSource<bf16>, lanes: Range<usize>, k: Range<usize>, stride: usize, to: *mut f32) {
+        prefetch_panels(from, lanes.clone(), k.clone());
+        // SAFETY: the caller's promise.
+        unsafe { pack::<bf16, Pairs>(from, lanes, k, stride, to) }
+    }
+
     MicroKernel {
         max_rows: grouped::BF16_ROWS,
         // Most layers have multiples of 64 columns, which leave no narrow micro-tile.
         tile: [6, 4 * 16],
         kc: 512,
-        k_pack: pairs::K_PACK,
+        k_pack: Pairs::K_PACK,
         small_work: 3 << 17,
         skinny_rows: 32,
         direct_a: true,
-        pack: [pairs::pack_rows, pairs::pack_panel],
-        narrow: pairs::narrow,
+        pack: [rows, panel],
         select_packed: packed_512_bf16,
         select_unpacked: Some(grouped::bf16_pairs),
         along_k: Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 12, select: along_k::bf16_pairs }),
