@@ -47,7 +47,7 @@ pub fn published() {
 
 /// For callers.
 impl HandOff {
-    /// Publishes a job to the reserved worker. [`published`] comes before [`unpark`](Self::unpark).
+    /// Publishes a job to the reserved worker. [`published`] comes before [`wake`](Self::wake).
     pub fn publish(&self, job: *mut (), number: usize) {
         self.number.store(number, Ordering::Relaxed);
         self.job.store(job, Ordering::Release);
@@ -65,12 +65,12 @@ impl HandOff {
         self.job.load(Ordering::Acquire).is_null()
     }
 
-    /// Wakes the worker, if it is parked, and returns whether it was.
-    pub fn unpark(&self) -> bool {
+    /// Wakes the worker by `unpark`, if it is parked, and returns whether it was.
+    pub fn wake(&self, unpark: impl FnOnce(&Thread)) -> bool {
         let Parking { parked, thread } = &self.parking;
         let parked = parked.load(Ordering::Relaxed);
         if let Some(thread) = thread.get().filter(|_| parked) {
-            thread.unpark();
+            unpark(thread);
         }
         parked
     }

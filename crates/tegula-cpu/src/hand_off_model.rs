@@ -92,7 +92,7 @@ fn call(shared: &Shared, number: usize) -> bool {
     let (slot, job) = (&shared.slot, Job::new(false));
     slot.publish(job.address(), number);
     hand_off::published();
-    slot.unpark();
+    slot.wake(|thread| thread.unpark());
     let expected = if slot.withdraw(job.address()) { 0 } else { number };
     shared.wait();
     // SAFETY: no worker uses the job; loom checks that.
@@ -108,7 +108,7 @@ fn end(shared: &Shared) {
     let (slot, job) = (&shared.slot, Job::new(true));
     slot.publish(job.address(), 7);
     hand_off::published();
-    slot.unpark();
+    slot.wake(|thread| thread.unpark());
     shared.wait();
     // SAFETY: no worker uses the job; loom checks that.
     job.result.with(|result| assert_eq!(unsafe { *result }, 7));

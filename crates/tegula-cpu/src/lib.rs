@@ -17,7 +17,7 @@
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
 //! - `thread_pool`: `parallel_phases`; `job`: phases of chunks; `workers`: their threads;
-//!   `hand_off`: the slot of a worker;
+//!   `hand_off`: the slot of a worker; `placement`: the processor on which it is woken;
 //! - `epilogue`: bias and activation;
 //! - `probe`: whether the CPU runs at full speed.
 //!
@@ -64,6 +64,7 @@ mod micro_kernel;
 mod pack;
 mod pack_source;
 mod packed_b;
+mod placement;
 mod portable;
 mod probe;
 mod scratch;

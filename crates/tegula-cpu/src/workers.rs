@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tegula_core::threads;
 
 use super::hand_off::{self, HandOff, Parking};
+use super::placement::Placement;
 
 /// Time that a worker spins before it parks.
 const SPIN_TIME: Duration = Duration::from_micros(200);
@@ -72,8 +73,8 @@ impl Recruits {
     /// The job is of the type that the `help` of every [`reserve`](Self::reserve) expects, and
     /// lives until [`withdraw`](Self::withdraw) of it has returned.
     pub unsafe fn publish(&self, job: *mut ()) {
-        for (i, slot) in self.slots().enumerate() {
-            slot.publish(job, i + 1);
+        for (i, worker) in self.workers().enumerate() {
+            worker.slot.publish(job, i + 1);
         }
         hand_off::published();
         // Recruits may be woken once all are published: one that is woken earlier parks again.
@@ -86,7 +87,7 @@ impl Recruits {
         let mut count = 0;
         while count < FAN_OUT && self.woken.load(Ordering::Acquire) < self.count {
             let next = self.woken.fetch_add(1, Ordering::Relaxed);
-            count += usize::from(self.slots().nth(next).is_some_and(HandOff::unpark));
+            count += usize::from(self.workers().nth(next).is_some_and(Worker::wake));
         }
     }
 
@@ -95,18 +96,18 @@ impl Recruits {
         if self.count == 0 {
             return;
         }
-        for slot in self.slots() {
-            slot.withdraw(job);
+        for worker in self.workers() {
+            worker.slot.withdraw(job);
         }
-        spin_until(|| self.slots().all(HandOff::is_empty));
+        spin_until(|| self.workers().all(|worker| worker.slot.is_empty()));
         let mut states = states();
         for &index in &self.indices[..self.count] {
             states[usize::from(index)] = WorkerState::Free;
         }
     }
 
-    fn slots(&self) -> impl Iterator<Item = &'static HandOff> {
-        self.indices[..self.count].iter().map(|&index| &SLOTS[usize::from(index)])
+    fn workers(&self) -> impl Iterator<Item = &'static Worker> {
+        self.indices[..self.count].iter().map(|&index| &WORKERS[usize::from(index)])
     }
 }
 
@@ -131,47 +132,66 @@ fn states() -> MutexGuard<'static, [WorkerState; MAX_WORKERS]> {
     STATES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static SLOTS: [HandOff; MAX_WORKERS] = [const {
-    HandOff {
-        job: AtomicPtr::new(null_mut()),
-        number: AtomicUsize::new(0),
-        parking: Parking { parked: AtomicBool::new(false), thread: OnceLock::new() },
+/// What callers and a worker share.
+struct Worker {
+    slot: HandOff,
+    placement: Placement,
+}
+
+static WORKERS: [Worker; MAX_WORKERS] = [const {
+    Worker {
+        slot: HandOff {
+            job: AtomicPtr::new(null_mut()),
+            number: AtomicUsize::new(0),
+            parking: Parking { parked: AtomicBool::new(false), thread: OnceLock::new() },
+        },
+        placement: Placement::new(),
     }
 }; MAX_WORKERS];
 
 /// Starts the thread of a worker. False if the system refuses it.
 fn start(index: usize, help: Help) -> bool {
-    threads::spawn(Builder::new().name(format!("tegula-{index}")), move || run(&SLOTS[index], help))
+    threads::spawn(Builder::new().name(format!("tegula-{index}")), move || WORKERS[index].run(help))
 }
 
-/// The loop of a worker.
-fn run(slot: &HandOff, help: Help) {
-    _ = slot.parking.thread.set(thread::current());
-    loop {
-        let address = wait_for_job(slot);
-        if let Some(number) = slot.take(address) {
-            // SAFETY: the promise of `Recruits::publish`: the job is of the type of `help`, and
-            // lives until this worker has released its slot, for which `withdraw` waits.
-            unsafe { help(address, number) };
-            slot.release();
+impl Worker {
+    /// Wakes the worker, if it is parked, and returns whether it was.
+    fn wake(&self) -> bool {
+        self.slot.wake(|thread| self.placement.wake(|| thread.unpark()))
+    }
+
+    /// The loop of the worker.
+    fn run(&self, help: Help) {
+        let Worker { slot, placement } = self;
+        placement.set_thread();
+        _ = slot.parking.thread.set(thread::current());
+        loop {
+            let address = self.wait_for_job();
+            if let Some(number) = slot.take(address) {
+                // SAFETY: the promise of `Recruits::publish`: the job is of the type of `help`, and
+                // lives until this worker has released its slot, for which `withdraw` waits.
+                unsafe { help(address, number) };
+                slot.release();
+            }
         }
     }
-}
 
-/// Waits until a job is published to a worker, and returns its address.
-fn wait_for_job(slot: &HandOff) -> *mut () {
-    let start = Instant::now();
-    loop {
-        for _ in 0..SPINS {
-            if let Some(job) = slot.job() {
-                return job;
+    /// Waits until a job is published to the worker, and returns its address.
+    fn wait_for_job(&self) -> *mut () {
+        let start = Instant::now();
+        loop {
+            for _ in 0..SPINS {
+                if let Some(job) = self.slot.job() {
+                    return job;
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
-        }
-        // Lets the caller run, if the system woke this worker on its processor.
-        thread::yield_now();
-        if start.elapsed() > SPIN_TIME {
-            slot.park();
+            // Lets the caller run, if the system woke this worker on its processor.
+            thread::yield_now();
+            if start.elapsed() > SPIN_TIME {
+                self.slot.park();
+                self.placement.note_woken();
+            }
         }
     }
 }
@@ -189,6 +209,6 @@ pub fn spin_until(condition: impl Fn() -> bool) {
 /// Whether all workers that have started are parked.
 #[cfg(test)]
 pub fn are_parked() -> bool {
-    let mut started = SLOTS.iter().filter(|slot| slot.parking.thread.get().is_some());
-    started.all(|slot| slot.parking.parked.load(Ordering::SeqCst))
+    let mut started = WORKERS.iter().map(|worker| &worker.slot.parking).filter(|parking| parking.thread.get().is_some());
+    started.all(|parking| parking.parked.load(Ordering::SeqCst))
 }
