@@ -25,6 +25,9 @@ const MIN_PARALLEL_WORK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 /// Multiply-adds from which threads share each product of a batch. Below that, each multiplies some
 /// of them alone, unless B is large.
 const SHARED_WORK: usize = 1 << 21;
+/// Multiply-adds that justify waking another thread, unless B is large. It takes some 10 µs of the
+/// caller, and the thread begins after 30 to 60 µs (measured in a virtual machine).
+const WAKING_WORK: usize = 1 << 22;
 
 /// The workspace of a product.
 pub struct Workspace {
@@ -99,7 +102,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             b: b.strides(),
             c_col: c.col_stride(),
             prepacked: packed_b(0).is_some(),
-            threads: if parallel { thread_pool::available() } else { 1 },
+            threads: if parallel { thread_pool::available(is_short::<T>(sizes)) } else { 1 },
             batch_invariant,
         };
         let accumulation = Accumulation::new(kernel, &problem);
@@ -172,7 +175,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             b: [b.strides[2], b.strides[1]],
             c_col: c.strides[2],
             prepacked: usable_panels::<T>(self.packed_b, transposed, isa, Shape { rows: k, ..c.shape }, 0).is_some(),
-            threads: if parallel { thread_pool::available() } else { 1 },
+            threads: if parallel { thread_pool::available(false) } else { 1 },
             batch_invariant: self.batch_invariant,
         };
         let accumulation = Accumulation::new(kernel, &problem);
@@ -194,6 +197,11 @@ fn threading<T: CpuElement>(sizes: [usize; 3], batches: usize) -> (bool, bool) {
         _ => work(sizes) >= SHARED_WORK || units_of_b::<T>(sizes) > 1,
     };
     (parallel, !parallel && work(sizes).saturating_mul(batches) >= MIN_PARALLEL_WORK)
+}
+
+/// Whether a product does not justify waking a thread. Under Miri all do: it looks for races.
+fn is_short<T: CpuElement>(sizes: [usize; 3]) -> bool {
+    !cfg!(miri) && work(sizes) < WAKING_WORK && units_of_b::<T>(sizes) <= 1
 }
 
 /// Whether the transposed product is computed, since micro-kernels write rows: the columns of C are

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tegula_core::threads;
 
 use super::job::Job;
-use super::workers::MAX_WORKERS;
+use super::workers::{self, MAX_WORKERS};
 
 /// Runs `work(worker, phase, chunk)` once for each chunk of each phase, on up to `threads` threads:
 /// those of the current rayon pool, else the caller and some of the first `workers`.
@@ -64,10 +64,16 @@ pub fn workers() -> usize {
 }
 
 /// Threads that a product may use now: those of the current pool that no other product uses.
-pub fn available() -> usize {
+///
+/// A short product takes less time than waking a worker. It has one thread, unless it follows
+/// another job so closely that workers still spin, or would if they had been woken for that one.
+pub fn available(is_short: bool) -> usize {
     let count = threads::count();
     if rayon::current_thread_index().is_some() {
         return count;
+    }
+    if is_short && !workers::note_short_job() {
+        return 1;
     }
     count.saturating_sub(ACTIVE.load(Ordering::Relaxed)).max(1)
 }
@@ -135,7 +141,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::workers;
 
     /// Repetitions of a test; fewer under Miri.
     const TIMES: usize = if cfg!(miri) { 2 } else { 50 };
@@ -248,7 +253,7 @@ mod tests {
     fn callers_that_work_alone_use_a_thread_of_the_pool() {
         let others = threads::count().saturating_sub(1).max(1);
         for (threads, workers) in [(1, TEST_WORKERS), (3, 0), (3, TEST_WORKERS)] {
-            parallel_phases(threads, workers, 1, |_| 3, |_, _, _| assert!(available() <= others));
+            parallel_phases(threads, workers, 1, |_| 3, |_, _, _| assert!(available(false) <= others));
         }
     }
 

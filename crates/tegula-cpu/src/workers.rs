@@ -6,7 +6,7 @@
 //! the waker a few microseconds.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
@@ -100,6 +100,7 @@ impl Recruits {
             worker.slot.withdraw(job);
         }
         spin_until(|| self.workers().all(|worker| worker.slot.is_empty()));
+        note_job();
         let mut states = states();
         for &index in &self.indices[..self.count] {
             states[usize::from(index)] = WorkerState::Free;
@@ -194,6 +195,24 @@ impl Worker {
             }
         }
     }
+}
+
+/// Nanoseconds from the first job to the last, which has ended, or is short and has begun; zero
+/// for none.
+static LAST_JOB: AtomicU64 = AtomicU64::new(0);
+
+/// Notes that a short job begins, and returns whether workers still spin after the last job, if it
+/// had any.
+pub fn note_short_job() -> bool {
+    note_job().is_some_and(|time| time < SPIN_TIME)
+}
+
+/// Notes that a job ends, or a short one begins, and returns the time since the last.
+fn note_job() -> Option<Duration> {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let now = FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1;
+    let last = LAST_JOB.swap(now, Ordering::Relaxed);
+    (last != 0).then(|| Duration::from_nanos(now.saturating_sub(last)))
 }
 
 /// Spins until the condition holds. Yields now and then, since the thread that it waits for may
