@@ -13,7 +13,7 @@
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once, and in `first_rows` those that pack while they
 //!   multiply; `unpacked`: the loops without packing;
 //! - `small`: small products, straight to the micro-kernels; `unblocked`: the choice among their
-//!   loops;
+//!   loops; `shared_rows`: their threads;
 //! - `pack`: packed panels of A and B; `packed_b`: all of B packed once; `scratch`: their memory;
 //! - `pack_source`, `matrix_ptr`: strided operands to read, and a strided C to write;
 //! - `thread_pool`: `parallel_phases`; `job`: phases of chunks; `workers`: their threads;
@@ -68,6 +68,7 @@ mod placement;
 mod portable;
 mod probe;
 mod scratch;
+mod shared_rows;
 mod small;
 mod sync;
 mod thread_pool;

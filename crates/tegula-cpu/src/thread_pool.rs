@@ -68,14 +68,13 @@ pub fn workers() -> usize {
 /// A short product takes less time than waking a worker. It has one thread, unless it follows
 /// another job so closely that workers still spin, or would if they had been woken for that one.
 pub fn available(is_short: bool) -> usize {
-    let count = threads::count();
     if rayon::current_thread_index().is_some() {
-        return count;
+        return threads::count();
     }
     if is_short && !workers::note_short_job() {
         return 1;
     }
-    count.saturating_sub(ACTIVE.load(Ordering::Relaxed)).max(1)
+    threads::count().saturating_sub(ACTIVE.load(Ordering::Relaxed)).max(1)
 }
 
 /// Threads that run jobs: their callers, and the workers to which they were published.

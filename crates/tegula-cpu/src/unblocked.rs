@@ -9,6 +9,7 @@ use super::blocking::{SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
 use super::isa::Isa;
 use super::micro_kernel::{CpuElement, MicroKernel, WHOLE_COLUMNS};
 use super::pack_source::PackSource;
+use super::shared_rows;
 use super::unpacked::{BReads, UnpackedProduct};
 
 /// Rows of accumulators that are rounded together: they leave room for A and B in the L1 cache, and
@@ -26,31 +27,47 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     let kernel = T::micro_kernel(isa);
     let UnpackedProduct { sizes, a_strides, b_strides, beta, .. } = *product;
     let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
-    // Products by reference: a copy would load vectors of fields that were just stored one by one,
-    // which waits for the stores.
-    let run = |product: &UnpackedProduct<T>| {
-        // SAFETY: the caller's promise.
-        unsafe { if in_place { product.run(kernel) } else { multiply_rounded(kernel, product) } };
-        true
-    };
     if !in_place && beta != T::Acc::ZERO {
         return false;
     }
     if reads_whole_columns(kernel, sizes, a_strides, b_strides) {
-        return run(&UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product });
+        let product = &UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product };
+        // SAFETY: the caller's promise.
+        unsafe { multiply_rows(kernel, product) };
+        return true;
     }
-    if !is_small_unpacked(kernel, sizes) {
+    let readable = b_strides[0] == 1 || b_strides[1] == 1 && kernel.k_pack == 1 && in_place;
+    if !(readable && is_small_unpacked(kernel, sizes)) {
         return false;
     }
-    if b_strides[0] == 1 {
-        return run(product);
+    match shared_rows::threads(kernel, sizes) {
+        // SAFETY: the caller's promise.
+        1 => unsafe { multiply_rows(kernel, product) },
+        // SAFETY: the caller's promise, also for some of the rows.
+        threads => shared_rows::multiply(product, threads, |rows| unsafe { multiply_rows(kernel, rows) }),
     }
-    if b_strides[1] != 1 || kernel.k_pack != 1 || !in_place {
-        return false;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { multiply_transposed(kernel, product) };
     true
+}
+
+/// Multiplies all rows of a product, or some of them.
+///
+/// The product by reference: a copy would load vectors of fields that were just stored one by one,
+/// which waits for the stores.
+///
+/// # Safety
+/// As for [`multiply_small`], which has chosen this product.
+#[inline(always)]
+unsafe fn multiply_rows<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
+    let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
+    let transposes = product.b_strides[0] != 1 && product.b_reads == BReads::Direct;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match () {
+            _ if transposes => multiply_transposed(kernel, product),
+            _ if in_place => product.run(kernel),
+            _ => multiply_rounded(kernel, product),
+        }
+    }
 }
 
 /// Multiplies a small product with columns of B contiguous along k: B is transposed on the stack.

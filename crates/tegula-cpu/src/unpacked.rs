@@ -1,5 +1,7 @@
 //! The loops of products from unpacked operands.
 
+use std::ops::Range;
+
 use tegula_core::element::Scalar;
 
 use super::caches::LINE;
@@ -46,7 +48,22 @@ pub enum BReads {
     WholeColumns(usize),
 }
 
+// SAFETY: it holds addresses and sizes. Threads that multiply rows of it write disjoint elements, as
+// `run` requires.
+unsafe impl<T: CpuElement> Sync for UnpackedProduct<T> {}
+
 impl<T: CpuElement> UnpackedProduct<T> {
+    /// The product of some rows, where C has elements of type `T::Out`.
+    pub fn rows(&self, rows: Range<usize>) -> Self {
+        let below = |stride: isize| stride.wrapping_mul(rows.start as isize);
+        UnpackedProduct {
+            sizes: [rows.len(), self.sizes[1], self.sizes[2]],
+            a: self.a.wrapping_offset(below(self.a_strides[0])),
+            c: self.c.cast::<T::Out>().wrapping_offset(below(self.c_row_stride)).cast(),
+            ..*self
+        }
+    }
+
     /// Multiplies in steps of `kc`, then applies an epilogue. `done` is called with the length of
     /// each step.
     ///
