@@ -173,8 +173,8 @@ pub struct Accumulation {
     pub unblocked: bool,
 }
 
-/// Largest m, n and k of a small product: one step of k, one slice, too little work for two
-/// threads, and rows of B in the L1 cache at any stride.
+/// Largest m, n and k of a small product: one step of k, one slice, too little work for a plan for
+/// several threads, and rows of B in the L1 cache at any stride.
 pub const SMALL_EXTENT: usize = 64;
 
 /// Whether a small product, if the columns of B are contiguous, reads it unpacked. The micro-kernel

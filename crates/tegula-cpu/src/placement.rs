@@ -24,11 +24,7 @@ const UNKNOWN: usize = usize::MAX;
 
 impl Placement {
     pub const fn new() -> Self {
-        Placement {
-            thread: OnceLock::new(),
-            waker: AtomicUsize::new(UNKNOWN),
-            excludes_waker: AtomicBool::new(false),
-        }
+        Placement { thread: OnceLock::new(), waker: AtomicUsize::new(UNKNOWN), excludes_waker: AtomicBool::new(false) }
     }
 
     /// Notes the current thread as the worker's.

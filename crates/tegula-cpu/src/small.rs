@@ -1,4 +1,4 @@
-//! Small products, straight to the micro-kernels: no plan, no workspace, no thread.
+//! Small products, straight to the micro-kernels: no plan and no workspace.
 
 use tegula_core::element::{Element, Scalar, with_operand_type};
 use tegula_core::matrix::{Memory, MemoryMut, View, ViewMut};

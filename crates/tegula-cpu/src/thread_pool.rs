@@ -65,13 +65,13 @@ pub fn workers() -> usize {
 
 /// Threads that a product may use now: those of the current pool that no other product uses.
 ///
-/// A short product takes less time than waking a worker. It has one thread, unless it follows
-/// another job so closely that workers still spin, or would if they had been woken for that one.
+/// A short product takes less time than waking a worker. It has one thread, unless its caller's
+/// last job is so recent that workers still spin, or would if that had woken them.
 pub fn available(is_short: bool) -> usize {
     if rayon::current_thread_index().is_some() {
         return threads::count();
     }
-    if is_short && !workers::note_short_job() {
+    if is_short && !workers::note_job() {
         return 1;
     }
     threads::count().saturating_sub(ACTIVE.load(Ordering::Relaxed)).max(1)

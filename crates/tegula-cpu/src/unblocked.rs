@@ -40,11 +40,10 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     if !(readable && is_small_unpacked(kernel, sizes)) {
         return false;
     }
-    match shared_rows::threads(kernel, sizes) {
-        // SAFETY: the caller's promise.
-        1 => unsafe { multiply_rows(kernel, product) },
-        // SAFETY: the caller's promise, also for some of the rows.
-        threads => shared_rows::multiply(product, threads, |rows| unsafe { multiply_rows(kernel, rows) }),
+    // SAFETY: the caller's promise, for some of the rows too.
+    let multiply = |rows: &UnpackedProduct<T>| unsafe { multiply_rows(kernel, rows) };
+    if !shared_rows::multiply(kernel, product, multiply) {
+        multiply(product);
     }
     true
 }

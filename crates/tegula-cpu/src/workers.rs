@@ -100,7 +100,7 @@ impl Recruits {
             worker.slot.withdraw(job);
         }
         spin_until(|| self.workers().all(|worker| worker.slot.is_empty()));
-        note_job();
+        _ = note_job();
         let mut states = states();
         for &index in &self.indices[..self.count] {
             states[usize::from(index)] = WorkerState::Free;
@@ -197,22 +197,37 @@ impl Worker {
     }
 }
 
-/// Nanoseconds from the first job to the last, which has ended, or is short and has begun; zero
-/// for none.
-static LAST_JOB: AtomicU64 = AtomicU64::new(0);
-
-/// Notes that a short job begins, and returns whether workers still spin after the last job, if it
-/// had any.
-pub fn note_short_job() -> bool {
-    note_job().is_some_and(|time| time < SPIN_TIME)
+/// The last job of the process.
+#[repr(align(128))]
+struct LastJob {
+    /// Nanoseconds until it ended, or if it was short began, from a fixed time on.
+    time: AtomicU64,
+    /// Its caller's thread; zero for none.
+    caller: AtomicUsize,
 }
 
-/// Notes that a job ends, or a short one begins, and returns the time since the last.
-fn note_job() -> Option<Duration> {
-    static FIRST: OnceLock<Instant> = OnceLock::new();
-    let now = FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1;
-    let last = LAST_JOB.swap(now, Ordering::Relaxed);
-    (last != 0).then(|| Duration::from_nanos(now.saturating_sub(last)))
+static LAST_JOB: LastJob = LastJob { time: AtomicU64::new(0), caller: AtomicUsize::new(0) };
+
+impl LastJob {
+    /// Replaces it. Returns whether the one before was of the same caller, and so close that its
+    /// workers still spin. Several callers may write one over the other's.
+    fn replace(&self, time: Duration, caller: usize) -> bool {
+        let nanos = time.as_nanos() as u64;
+        let same_caller = self.caller.load(Ordering::Relaxed) == caller;
+        let since = nanos.saturating_sub(self.time.load(Ordering::Relaxed));
+        self.caller.store(caller, Ordering::Relaxed);
+        self.time.store(nanos, Ordering::Relaxed);
+        same_caller && since < SPIN_TIME.as_nanos() as u64
+    }
+}
+
+/// Notes that a job of this thread ends, or a short one begins. Returns whether workers of its last
+/// job still spin, if that had any. False where other threads call as well: they need processors.
+pub fn note_job() -> bool {
+    static START: OnceLock<Instant> = OnceLock::new();
+    thread_local!(static CALLER: u8 = const { 0 });
+    let caller = CALLER.with(|caller| std::ptr::from_ref(caller).addr());
+    LAST_JOB.replace(START.get_or_init(Instant::now).elapsed(), caller)
 }
 
 /// Spins until the condition holds. Yields now and then, since the thread that it waits for may
@@ -228,6 +243,25 @@ pub fn spin_until(condition: impl Fn() -> bool) {
 /// Whether all workers that have started are parked.
 #[cfg(test)]
 pub fn are_parked() -> bool {
-    let mut started = WORKERS.iter().map(|worker| &worker.slot.parking).filter(|parking| parking.thread.get().is_some());
+    let mut started =
+        WORKERS.iter().map(|worker| &worker.slot.parking).filter(|parking| parking.thread.get().is_some());
     started.all(|parking| parking.parked.load(Ordering::SeqCst))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_of_one_caller_follow_closely() {
+        let job = LastJob { time: AtomicU64::new(0), caller: AtomicUsize::new(0) };
+        let at = |spins: u32, caller| job.replace(SPIN_TIME * spins / 4, caller);
+        assert!(!at(0, 1), "the first job");
+        assert!(at(3, 1));
+        assert!(at(6, 1));
+        assert!(!at(10, 1), "its workers have parked");
+        assert!(!at(11, 2), "another caller");
+        assert!(!at(12, 1), "and the first again");
+        assert!(at(13, 1));
+    }
 }

@@ -326,6 +326,29 @@ fn small_products_of_integers_are_exact() {
     check::<i8>(|values, _| values.chain(|a, b, sum| a.wrapping_mul(b).wrapping_add(sum)));
 }
 
+/// In a row of calls the first has one thread, and others share their rows.
+#[test]
+#[cfg_attr(miri, ignore = "large products")]
+fn products_in_a_row_have_the_same_bits() {
+    fn one<T: CpuElement>() {
+        let (random, plain) = (&mut Random(23), Style::default());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        for (sizes, b) in
+            [([64, 64, 64], plain), ([61, 59, 64], plain), ([64, 63, 64], Style { transposed: true, ..plain })]
+        {
+            let values = Values::<T>::new(sizes, FORMS[0], random);
+            for isa in instruction_sets() {
+                let bits = || values.short_bits(isa, [plain, b, plain]);
+                let alone = pool.install(bits);
+                for call in 0..30 {
+                    assert!(bits() == alone, "{isa} {} {sizes:?}, call {call}", T::TYPE);
+                }
+            }
+        }
+    }
+    for_every_type!(one);
+}
+
 /// Each product of a batch, on however many threads, has the bits of the product alone.
 #[test]
 #[cfg_attr(miri, ignore = "starts many threads")]
