@@ -1,22 +1,24 @@
-//! On which processor the system wakes a worker.
+//! Keeps a worker off the processor of its caller.
 //!
-//! Linux may wake a thread on the processor of the thread that wakes it, though others are idle
-//! (measured in virtual machines of two processors). A worker there takes time from its waker, and
-//! does not help it before the system moves one of them, which takes up to some milliseconds. Once
-//! that has happened to a worker, its wakers exclude their processor from its affinity while they
-//! wake it. On other systems nothing is done.
+//! Linux may start or wake a thread on the processor of the thread that does so, though others are
+//! idle (measured in virtual machines of two processors). A worker there takes time from its caller
+//! instead of helping it, and the system may leave both there. So a worker that finds itself on
+//! that processor leaves it, and from then on is woken elsewhere: the waker excludes its processor
+//! from the affinity of the worker meanwhile. On other systems nothing is done.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Where one worker has been woken.
+pub use system::current_processor;
+
+/// Where a worker should not run.
 pub struct Placement {
     /// The worker's thread, once it runs.
     thread: OnceLock<system::Thread>,
-    /// The processor from which the worker was woken last, if known.
-    waker: AtomicUsize,
-    /// Whether the worker was ever woken on its waker's processor.
-    excludes_waker: AtomicBool,
+    /// The processor of the thread that last gave it work or woke it, if known.
+    caller: AtomicUsize,
+    /// Whether the worker was ever on that processor.
+    was_misplaced: AtomicBool,
 }
 
 /// An unknown processor.
@@ -24,7 +26,7 @@ const UNKNOWN: usize = usize::MAX;
 
 impl Placement {
     pub const fn new() -> Self {
-        Placement { thread: OnceLock::new(), waker: AtomicUsize::new(UNKNOWN), excludes_waker: AtomicBool::new(false) }
+        Placement { thread: OnceLock::new(), caller: AtomicUsize::new(UNKNOWN), was_misplaced: AtomicBool::new(false) }
     }
 
     /// Notes the current thread as the worker's.
@@ -32,19 +34,31 @@ impl Placement {
         _ = self.thread.set(system::Thread::current());
     }
 
+    /// Notes that the worker gets work from the processor of the current thread.
+    pub fn set_caller(&self, processor: Option<usize>) {
+        let processor = processor.unwrap_or(UNKNOWN);
+        // It seldom changes, and the worker reads it while it spins.
+        if self.caller.load(Ordering::Relaxed) != processor {
+            self.caller.store(processor, Ordering::Relaxed);
+        }
+    }
+
     /// Wakes the worker by `unpark`.
     pub fn wake(&self, unpark: impl FnOnce()) {
-        let processor = system::current_processor();
-        self.waker.store(processor.unwrap_or(UNKNOWN), Ordering::Relaxed);
-        let excludes = self.excludes_waker.load(Ordering::Relaxed);
-        let _excluded = processor.filter(|_| excludes).and_then(|processor| self.thread.get()?.exclude(processor));
+        let processor = current_processor();
+        self.set_caller(processor);
+        let excluded = processor.filter(|_| self.was_misplaced.load(Ordering::Relaxed));
+        let _excluded = excluded.and_then(|processor| self.thread.get()?.exclude(processor));
         unpark();
     }
 
-    /// Notes where the worker runs now that it has been woken.
-    pub fn note_woken(&self) {
-        if system::current_processor().is_some_and(|here| here == self.waker.load(Ordering::Relaxed)) {
-            self.excludes_waker.store(true, Ordering::Relaxed);
+    /// Leaves the processor of the worker's caller, if the worker is there.
+    pub fn leave_caller(&self) {
+        let caller = self.caller.load(Ordering::Relaxed);
+        if let Some(here) = current_processor().filter(|&here| here == caller) {
+            self.was_misplaced.store(true, Ordering::Relaxed);
+            // The system moves it at once, and has no reason to move it back.
+            drop(self.thread.get().and_then(|thread| thread.exclude(here)));
         }
     }
 }
@@ -125,10 +139,8 @@ mod tests {
 
     use super::*;
 
-    /// A worker that was once woken on its waker's processor may not run there while it is woken
-    /// again, and then may run where it did before.
     #[test]
-    fn processor_of_the_waker_is_excluded_while_it_wakes() {
+    fn worker_leaves_its_caller_and_is_woken_elsewhere() {
         let placement = Placement::new();
         let (end, wait) = channel::<()>();
         thread::scope(|scope| {
@@ -136,27 +148,35 @@ mod tests {
             let placement = &placement;
             scope.spawn(move || {
                 placement.set_thread();
+                let affinity = sched_getaffinity(None).unwrap();
+                // The caller is wherever the worker is, until it finds no caller there.
+                while !placement.was_misplaced.load(Ordering::Relaxed) {
+                    placement.set_caller(current_processor());
+                    placement.leave_caller();
+                }
+                let is_elsewhere = || sched_getcpu() != placement.caller.load(Ordering::Relaxed);
+                // The system may move it back.
+                let left = affinity.count() == 1
+                    || (0..100).any(|_| {
+                        placement.leave_caller();
+                        is_elsewhere()
+                    });
+                assert!(left);
+                assert_eq!(sched_getaffinity(None).unwrap(), affinity);
                 ready.send(rustix::thread::gettid()).unwrap();
                 _ = wait.recv();
             });
             let worker = started.recv().unwrap();
             let affinity = || sched_getaffinity(Some(worker)).unwrap();
             let before = affinity();
-            placement.wake(|| assert_eq!(affinity(), before));
-            // The worker finds itself on the processor of its waker.
-            placement.waker.store(sched_getcpu(), Ordering::Relaxed);
-            placement.note_woken();
-            // This thread may have moved in between.
-            let noted = placement.excludes_waker.load(Ordering::Relaxed);
-            placement.excludes_waker.store(true, Ordering::Relaxed);
             placement.wake(|| {
-                let processor = placement.waker.load(Ordering::Relaxed);
                 let mut others: CpuSet = before;
-                others.unset(processor);
+                others.unset(placement.caller.load(Ordering::Relaxed));
                 assert_eq!(affinity(), if others.count() == 0 { before } else { others });
             });
             assert_eq!(affinity(), before);
-            assert!(noted || before.count() > 1);
+            placement.was_misplaced.store(false, Ordering::Relaxed);
+            placement.wake(|| assert_eq!(affinity(), before));
             drop(end);
         });
     }

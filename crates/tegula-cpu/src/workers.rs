@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tegula_core::threads;
 
 use super::hand_off::{self, HandOff, Parking};
-use super::placement::Placement;
+use super::placement::{self, Placement};
 
 /// Time that a worker spins before it parks.
 const SPIN_TIME: Duration = Duration::from_micros(200);
@@ -73,7 +73,9 @@ impl Recruits {
     /// The job is of the type that the `help` of every [`reserve`](Self::reserve) expects, and
     /// lives until [`withdraw`](Self::withdraw) of it has returned.
     pub unsafe fn publish(&self, job: *mut ()) {
+        let processor = placement::current_processor();
         for (i, worker) in self.workers().enumerate() {
+            worker.placement.set_caller(processor);
             worker.slot.publish(job, i + 1);
         }
         hand_off::published();
@@ -181,17 +183,17 @@ impl Worker {
     fn wait_for_job(&self) -> *mut () {
         let start = Instant::now();
         loop {
+            self.placement.leave_caller();
             for _ in 0..SPINS {
                 if let Some(job) = self.slot.job() {
                     return job;
                 }
                 std::hint::spin_loop();
             }
-            // Lets the caller run, if the system woke this worker on its processor.
+            // For another thread that needs this processor.
             thread::yield_now();
             if start.elapsed() > SPIN_TIME {
                 self.slot.park();
-                self.placement.note_woken();
             }
         }
     }
