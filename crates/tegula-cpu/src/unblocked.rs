@@ -30,43 +30,31 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     if !in_place && beta != T::Acc::ZERO {
         return false;
     }
+    // The product by reference: a copy would load vectors of fields that were just stored one by
+    // one, which waits for the stores.
+    let multiply = |product: &UnpackedProduct<T>| {
+        let transposes = product.b_strides[0] != 1 && product.b_reads == BReads::Direct;
+        // SAFETY: the caller's promise, for some of the rows too.
+        unsafe {
+            match () {
+                _ if transposes => multiply_transposed(kernel, product),
+                _ if in_place => product.run(kernel),
+                _ => multiply_rounded(kernel, product),
+            }
+        }
+    };
     if reads_whole_columns(kernel, sizes, a_strides, b_strides) {
-        let product = &UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product };
-        // SAFETY: the caller's promise.
-        unsafe { multiply_rows(kernel, product) };
+        multiply(&UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product });
         return true;
     }
     let readable = b_strides[0] == 1 || b_strides[1] == 1 && kernel.k_pack == 1 && in_place;
     if !(readable && is_small_unpacked(kernel, sizes)) {
         return false;
     }
-    // SAFETY: the caller's promise, for some of the rows too.
-    let multiply = |rows: &UnpackedProduct<T>| unsafe { multiply_rows(kernel, rows) };
     if !shared_rows::multiply(kernel, product, multiply) {
         multiply(product);
     }
     true
-}
-
-/// Multiplies all rows of a product, or some of them.
-///
-/// The product by reference: a copy would load vectors of fields that were just stored one by one,
-/// which waits for the stores.
-///
-/// # Safety
-/// As for [`multiply_small`], which has chosen this product.
-#[inline(always)]
-unsafe fn multiply_rows<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
-    let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
-    let transposes = product.b_strides[0] != 1 && product.b_reads == BReads::Direct;
-    // SAFETY: the caller's promise.
-    unsafe {
-        match () {
-            _ if transposes => multiply_transposed(kernel, product),
-            _ if in_place => product.run(kernel),
-            _ => multiply_rounded(kernel, product),
-        }
-    }
 }
 
 /// Multiplies a small product with columns of B contiguous along k: B is transposed on the stack.
