@@ -37,7 +37,7 @@ fn miri() -> Outcome {
     // One test at a time: a caller that finds the thread pool busy uses a rayon scope, which Miri
     // rejects.
     test.args(["test", "--package", "tegula-cpu", "--package", "tegula-core", "--lib", "--", "--test-threads=1"])
-        .args(["product_tests", "thread_pool", "packed_b", "matrix::view"])
+        .args(["product_tests", "thread_pool", "shared_rows", "packed_b", "matrix::view"])
         .env("MIRIFLAGS", MIRI_FLAGS);
     passes(&mut test, "the CPU product under Miri")
 }

@@ -7,16 +7,16 @@ use tegula_core::matrix::{Layout, Shape, check_product, check_work};
 use tegula_core::progress::ProgressMeter;
 use tegula_core::threads;
 
-use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, units_of_b, work, work_units};
+use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, cycles, units_of_b, work, work_units};
 use crate::epilogue::MatrixEpilogue;
 use crate::isa::Isa;
 use crate::macro_kernel::{Product, scale_c};
 use crate::matrix_ptr::MatrixPtr;
-use crate::micro_kernel::{Accumulate, CpuElement};
+use crate::micro_kernel::{Accumulate, CpuElement, MicroKernel};
 use crate::pack_source::PackSource;
 use crate::packed_b::PackedB;
 use crate::scratch::{ScratchBuffer, SharedPtr};
-use crate::thread_pool;
+use crate::thread_pool::{self, ShortJob};
 use crate::unpacked::UnpackedProduct;
 
 /// Multiply-adds of a batch below which its products use one thread: waking others would cost more
@@ -25,9 +25,9 @@ const MIN_PARALLEL_WORK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 /// Multiply-adds from which threads share each product of a batch. Below that, each multiplies some
 /// of them alone, unless B is large.
 const SHARED_WORK: usize = 1 << 21;
-/// Multiply-adds that justify waking another thread, unless B is large. It takes some 10 µs of the
-/// caller, and the thread begins after 30 to 60 µs (measured in a virtual machine).
-const WAKING_WORK: usize = 1 << 22;
+/// Cycles of multiplications that justify waking another thread, unless B is large: it takes some 10
+/// µs of the caller, and the thread begins after 30 to 60 µs (measured in a virtual machine).
+const WAKING_CYCLES: usize = 1 << 17;
 
 /// The workspace of a product.
 pub struct Workspace {
@@ -95,6 +95,8 @@ impl<S: Accumulate> HostGemm<'_, S> {
         let b_shape = Shape { batches, rows: k, cols: n };
         let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
         let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading::<T>(sizes, batches));
+        let is_short = parallel && is_short(kernel, sizes, batches);
+        let _short = is_short.then_some(ShortJob);
         let problem = BlockingProblem {
             sizes,
             scalars: [alpha, beta],
@@ -102,7 +104,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             b: b.strides(),
             c_col: c.col_stride(),
             prepacked: packed_b(0).is_some(),
-            threads: if parallel { thread_pool::available(is_short::<T>(sizes)) } else { 1 },
+            threads: if parallel { thread_pool::available(is_short) } else { 1 },
             batch_invariant,
         };
         let accumulation = Accumulation::new(kernel, &problem);
@@ -175,7 +177,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             b: [b.strides[2], b.strides[1]],
             c_col: c.strides[2],
             prepacked: usable_panels::<T>(self.packed_b, transposed, isa, Shape { rows: k, ..c.shape }, 0).is_some(),
-            threads: if parallel { thread_pool::available(false) } else { 1 },
+            threads: if parallel { thread_pool::available(is_short(kernel, sizes, batches)) } else { 1 },
             batch_invariant: self.batch_invariant,
         };
         let accumulation = Accumulation::new(kernel, &problem);
@@ -199,9 +201,11 @@ fn threading<T: CpuElement>(sizes: [usize; 3], batches: usize) -> (bool, bool) {
     (parallel, !parallel && work(sizes).saturating_mul(batches) >= MIN_PARALLEL_WORK)
 }
 
-/// Whether a product does not justify waking a thread. Under Miri all do: it looks for races.
-fn is_short<T: CpuElement>(sizes: [usize; 3]) -> bool {
-    !cfg!(miri) && work(sizes) < WAKING_WORK && units_of_b::<T>(sizes) <= 1
+/// Whether the products of a batch do not justify waking a thread. Under Miri all do: it looks for
+/// races.
+fn is_short<T: CpuElement>(kernel: &MicroKernel<T>, sizes: [usize; 3], batches: usize) -> bool {
+    let cycles = cycles(kernel, sizes).saturating_mul(batches);
+    !cfg!(miri) && cycles < WAKING_CYCLES && units_of_b::<T>(sizes) <= 1
 }
 
 /// Whether the transposed product is computed, since micro-kernels write rows: the columns of C are
@@ -237,5 +241,17 @@ mod tests {
         assert_eq!(threading::<f32>([100; 3], 64), (false, true));
         assert_eq!(threading::<f32>([512; 3], 64), (true, false));
         assert_eq!(threading::<f32>([1, 1024, 1024], 2), (true, false));
+    }
+
+    /// One product may not justify waking a thread, where a batch of them does.
+    #[test]
+    #[cfg_attr(miri, ignore = "other limits")]
+    fn short_products_wake_no_thread() {
+        let kernel = f32::micro_kernel(Isa::Portable);
+        let of_cycles = |cycles: usize| [cycles / 256, 32, 16 * kernel.vector_len];
+        assert!(is_short(kernel, of_cycles(WAKING_CYCLES - 256), 1));
+        assert!(!is_short(kernel, of_cycles(WAKING_CYCLES), 1));
+        assert!(!is_short(kernel, of_cycles(WAKING_CYCLES / 2), 2));
+        assert!(!is_short(kernel, [1, 1024, 1024], 1), "B is large");
     }
 }

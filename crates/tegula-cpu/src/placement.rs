@@ -4,7 +4,10 @@
 //! idle (measured in virtual machines of two processors). A worker there takes time from its caller
 //! instead of helping it, and the system may leave both there. So a worker that finds itself on
 //! that processor leaves it, and from then on is woken elsewhere: the waker excludes its processor
-//! from the affinity of the worker meanwhile. On other systems nothing is done.
+//! and the caller's from the affinity of the worker meanwhile. On other systems nothing is done.
+//!
+//! A worker that was moved keeps the processors that it could use at that time. A change of its
+//! affinity from outside is lost if it comes while the worker is moved or woken, some 10 µs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,10 +18,12 @@ pub use system::current_processor;
 pub struct Placement {
     /// The worker's thread, once it runs.
     thread: OnceLock<system::Thread>,
-    /// The processor of the thread that last gave it work or woke it, if known.
+    /// The processor from which the worker got its last job, if known.
     caller: AtomicUsize,
     /// Whether the worker was ever on that processor.
     was_misplaced: AtomicBool,
+    /// Whether a thread changes the worker's affinity.
+    is_changing: AtomicBool,
 }
 
 /// An unknown processor.
@@ -26,7 +31,12 @@ const UNKNOWN: usize = usize::MAX;
 
 impl Placement {
     pub const fn new() -> Self {
-        Placement { thread: OnceLock::new(), caller: AtomicUsize::new(UNKNOWN), was_misplaced: AtomicBool::new(false) }
+        Placement {
+            thread: OnceLock::new(),
+            caller: AtomicUsize::new(UNKNOWN),
+            was_misplaced: AtomicBool::new(false),
+            is_changing: AtomicBool::new(false),
+        }
     }
 
     /// Notes the current thread as the worker's.
@@ -34,7 +44,7 @@ impl Placement {
         _ = self.thread.set(system::Thread::current());
     }
 
-    /// Notes that the worker gets work from the processor of the current thread.
+    /// Notes the processor from which the worker gets a job.
     pub fn set_caller(&self, processor: Option<usize>) {
         let processor = processor.unwrap_or(UNKNOWN);
         // It seldom changes, and the worker reads it while it spins.
@@ -45,10 +55,8 @@ impl Placement {
 
     /// Wakes the worker by `unpark`.
     pub fn wake(&self, unpark: impl FnOnce()) {
-        let processor = current_processor();
-        self.set_caller(processor);
-        let excluded = processor.filter(|_| self.was_misplaced.load(Ordering::Relaxed));
-        let _excluded = excluded.and_then(|processor| self.thread.get()?.exclude(processor));
+        let processors = || [self.caller.load(Ordering::Relaxed), current_processor().unwrap_or(UNKNOWN)];
+        let _excluded = self.was_misplaced.load(Ordering::Relaxed).then(|| self.exclude(&processors()));
         unpark();
     }
 
@@ -57,9 +65,40 @@ impl Placement {
         let caller = self.caller.load(Ordering::Relaxed);
         if let Some(here) = current_processor().filter(|&here| here == caller) {
             self.was_misplaced.store(true, Ordering::Relaxed);
-            // The system moves it at once, and has no reason to move it back.
-            drop(self.thread.get().and_then(|thread| thread.exclude(here)));
+            // The system moves it at once, to any other processor.
+            drop(self.exclude(&[here]));
         }
+    }
+
+    /// Excludes processors from the worker's affinity, until the result is dropped. `None` if no
+    /// other is left, the system refuses, or another thread does so now: the affinity of that time
+    /// would be restored last.
+    fn exclude(&self, processors: &[usize]) -> Option<Exclusion<'_>> {
+        let thread = self.thread.get()?;
+        let lock = Lock::acquire(&self.is_changing)?;
+        Some(Exclusion { _excluded: thread.exclude(processors)?, _lock: lock })
+    }
+}
+
+/// Processors that are excluded. The affinity is restored, then another thread may change it.
+struct Exclusion<'a> {
+    _excluded: system::Excluded,
+    _lock: Lock<'a>,
+}
+
+/// A flag that is set.
+struct Lock<'a>(&'a AtomicBool);
+
+impl<'a> Lock<'a> {
+    /// `None` if another thread has set it.
+    fn acquire(flag: &'a AtomicBool) -> Option<Self> {
+        (!flag.swap(true, Ordering::Acquire)).then_some(Lock(flag))
+    }
+}
+
+impl Drop for Lock<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -74,16 +113,15 @@ mod system {
             Thread(gettid())
         }
 
-        /// Excludes a processor from the thread's affinity, until the result is dropped. `None` if
-        /// no other is left or the system refuses.
-        pub fn exclude(&self, processor: usize) -> Option<Excluded> {
+        /// Excludes processors from the thread's affinity, until the result is dropped. `None` if
+        /// it has none of them or no others, or the system refuses.
+        pub fn exclude(&self, processors: &[usize]) -> Option<Excluded> {
             let affinity = sched_getaffinity(Some(self.0)).ok()?;
             let mut others = affinity;
-            // A machine may have more processors than a set holds.
-            if processor < CpuSet::MAX_CPU {
+            for &processor in processors.iter().filter(|&&processor| processor < CpuSet::MAX_CPU) {
                 others.unset(processor);
             }
-            if others.count() == 0 {
+            if others == affinity || others.count() == 0 {
                 return None;
             }
             sched_setaffinity(Some(self.0), &others).ok()?;
@@ -91,7 +129,7 @@ mod system {
         }
     }
 
-    /// A thread from whose affinity a processor is excluded.
+    /// A thread from whose affinity processors are excluded.
     pub struct Excluded {
         thread: Pid,
         affinity: CpuSet,
@@ -114,13 +152,14 @@ mod system {
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod system {
     pub struct Thread;
+    pub struct Excluded;
 
     impl Thread {
         pub fn current() -> Self {
             Thread
         }
 
-        pub fn exclude(&self, _processor: usize) -> Option<()> {
+        pub fn exclude(&self, _processors: &[usize]) -> Option<Excluded> {
             None
         }
     }
@@ -135,7 +174,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu};
+    use rustix::thread::{sched_getaffinity, sched_getcpu};
 
     use super::*;
 
@@ -169,10 +208,12 @@ mod tests {
             let worker = started.recv().unwrap();
             let affinity = || sched_getaffinity(Some(worker)).unwrap();
             let before = affinity();
+            placement.set_caller(current_processor());
             placement.wake(|| {
-                let mut others: CpuSet = before;
-                others.unset(placement.caller.load(Ordering::Relaxed));
-                assert_eq!(affinity(), if others.count() == 0 { before } else { others });
+                // The caller, and this thread if it has moved since.
+                let excluded = before.count() - affinity().count();
+                assert!(before.count() == 1 || affinity() != before && excluded <= 2, "{excluded}");
+                assert!(placement.exclude(&[0, 1]).is_none(), "the affinity of this moment would be restored");
             });
             assert_eq!(affinity(), before);
             placement.was_misplaced.store(false, Ordering::Relaxed);

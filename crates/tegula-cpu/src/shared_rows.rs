@@ -4,63 +4,74 @@
 //! each thread multiplies some of the rows as a product of their own. The bits of a row do not
 //! depend on the other rows.
 
-use super::blocking::work;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::blocking::{cycles, work};
 use super::micro_kernel::{CpuElement, MicroKernel};
-use super::thread_pool::{self, parallel_phases};
+use super::thread_pool::{self, ShortJob, parallel_phases};
 use super::unpacked::UnpackedProduct;
 
-/// Cycles of multiplications for which p² of them justify p threads.
+/// A product of p² times so many cycles of multiplications justifies p threads.
 ///
-/// Of c cycles each of p threads has c/p, and each thread adds about 500 to a job (measured on 16
-/// cores, `benchmarks/NOTES.md`). The sum is least where c is 500·p². Twice that is a little slower
-/// and keeps fewer processors busy. Less under Miri, which looks for races.
+/// Of c cycles each of p threads has c/p, and each thread adds about 500 to a job (as in `grid`).
+/// The sum is least where c is 500·p². Twice that is a little slower and keeps fewer processors
+/// busy. Less under Miri, which looks for races.
 const CYCLES_PER_THREAD: usize = if cfg!(miri) { 16 } else { 1 << 10 };
 
-/// Multiplies a product on several threads, each of which calls `multiply` for some of the rows.
-/// False, and nothing is done, where one thread is to multiply them all.
+/// Multiplies a product by calls of `multiply`, on one thread for all rows or on several, each for
+/// some of the rows.
 #[inline(always)]
 pub fn multiply<T: CpuElement>(
     kernel: &MicroKernel<T>,
     product: &UnpackedProduct<T>,
     multiply: impl Fn(&UnpackedProduct<T>) + Sync,
-) -> bool {
+) {
     // Most small products have even fewer multiply-adds, before these are grouped along k.
-    let is_large = work(product.sizes) >= 4 * CYCLES_PER_THREAD * per_cycle(kernel);
-    match is_large.then(|| threads(kernel, product.sizes)) {
-        Some(threads @ 2..) => {
-            share(product, threads, multiply);
-            true
-        }
-        _ => false,
-    }
+    let is_large = work(product.sizes) >= 4 * CYCLES_PER_THREAD * 2 * kernel.vector_len;
+    if is_large { share_or_multiply(kernel, product, multiply) } else { multiply(product) }
 }
 
-/// Packed values that a core multiplies in a cycle.
-fn per_cycle<T: CpuElement>(kernel: &MicroKernel<T>) -> usize {
-    2 * kernel.vector_len
-}
-
-/// Threads that are to share the rows of a small product.
-#[inline(never)]
-fn threads<T: CpuElement>(kernel: &MicroKernel<T>, [m, n, k]: [usize; 3]) -> usize {
-    let cycles = work([m, n, kernel.k_groups(k)]) / per_cycle(kernel);
-    let justified = (cycles / CYCLES_PER_THREAD).isqrt();
-    // The threads of a pool may sleep, or multiply other products.
-    if justified < 2 || rayon::current_thread_index().is_some() {
-        return 1;
-    }
-    thread_pool::available(true).min(justified)
-}
-
-/// Multiplies by so many threads.
+/// [`multiply`] for a product that several threads may share.
 ///
 /// Not inlined, or products of one thread would save the registers that it needs.
 #[inline(never)]
-pub fn share<T: CpuElement>(
+fn share_or_multiply<T: CpuElement>(
+    kernel: &MicroKernel<T>,
     product: &UnpackedProduct<T>,
-    threads: usize,
     multiply: impl Fn(&UnpackedProduct<T>) + Sync,
 ) {
+    match threads(kernel, product.sizes) {
+        0 | 1 => multiply(product),
+        threads => share(product, threads, multiply),
+    }
+    drop(ShortJob);
+}
+
+/// Threads that are to share the rows of a small product.
+fn threads<T: CpuElement>(kernel: &MicroKernel<T>, sizes: [usize; 3]) -> usize {
+    let justified = (cycles(kernel, sizes) / CYCLES_PER_THREAD).isqrt().min(sizes[0]);
+    // The threads of a pool may sleep, or multiply other products.
+    if justified < 2 || rayon::current_thread_index().is_some() || !is_only_caller() {
+        return 1;
+    }
+    thread_pool::available(!cfg!(miri)).min(justified)
+}
+
+/// Whether the last product that asked was of this thread. Otherwise several callers multiply small
+/// products at once, and each needs its processor.
+fn is_only_caller() -> bool {
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static CALLER: u8 = const { 0 });
+    let caller = CALLER.with(|caller| std::ptr::from_ref(caller).addr());
+    let is_same = LAST.load(Ordering::Relaxed) == caller;
+    if !is_same {
+        LAST.store(caller, Ordering::Relaxed);
+    }
+    is_same
+}
+
+/// Multiplies by so many threads.
+fn share<T: CpuElement>(product: &UnpackedProduct<T>, threads: usize, multiply: impl Fn(&UnpackedProduct<T>) + Sync) {
     let m = product.sizes[0];
     let at = |chunk: usize| chunk * m / threads;
     let chunk = |_, _, chunk| multiply(&product.rows(at(chunk)..at(chunk + 1)));
@@ -119,8 +130,54 @@ mod tests {
         check(|row| row as i8 + 1, |from, before| before + i32::from(from));
     }
 
+    /// The micro-kernels of every instruction set compute the same bits from some of the rows.
+    #[test]
+    fn shared_rows_have_the_bits_of_the_whole() {
+        fn one<T: CpuElement>(values: impl Fn(usize) -> T) {
+            let sizes @ [m, n, k] = if cfg!(miri) { [7, 17, 5] } else { [61, 64, 63] };
+            let (a, b): (Vec<_>, Vec<_>) = ((0..m * k).map(&values).collect(), (0..k * n).map(&values).collect());
+            for isa in crate::Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
+                let kernel = T::micro_kernel(isa);
+                if kernel.select_unpacked.is_none() {
+                    continue;
+                }
+                let of = |threads: Option<usize>| {
+                    let mut c = vec![T::Acc::ZERO; m * n];
+                    let product = UnpackedProduct {
+                        sizes,
+                        alpha: T::Acc::ONE,
+                        a: a.as_ptr(),
+                        a_strides: [k as isize, 1],
+                        b: b.as_ptr(),
+                        b_strides: [1, n as isize],
+                        beta: T::Acc::ZERO,
+                        c: c.as_mut_ptr(),
+                        c_row_stride: n as isize,
+                        b_reads: BReads::Direct,
+                    };
+                    // SAFETY: the CPU has the instruction set; A, B and C have these sizes.
+                    let run = |rows: &UnpackedProduct<T>| unsafe { rows.run(kernel) };
+                    match threads {
+                        Some(threads) => share(&product, threads, run),
+                        None => run(&product),
+                    }
+                    c.into_iter().map(Scalar::to_bits).collect::<Vec<_>>()
+                };
+                let whole = of(None);
+                for threads in 2..=5 {
+                    assert!(of(Some(threads)) == whole, "{isa} {}, {threads} threads", T::TYPE);
+                }
+            }
+        }
+        one(|i| (i * 37 % 101) as f32 / 64.0 - 0.7);
+        one(|i| (i * 37 % 101) as f64 / 64.0 - 0.7);
+        one(|i| (i * 37 % 101) as i32);
+        one(|i| (i * 37 % 101) as i8);
+    }
+
     /// Nothing is shared within a pool, whose other threads may be busy.
     #[test]
+    #[cfg_attr(miri, ignore = "a pool takes long")]
     fn products_in_a_pool_are_not_shared() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         let kernel = f32::micro_kernel(crate::Isa::Portable);

@@ -66,15 +66,25 @@ pub fn workers() -> usize {
 /// Threads that a product may use now: those of the current pool that no other product uses.
 ///
 /// A short product takes less time than waking a worker. It has one thread, unless its caller's
-/// last job is so recent that workers still spin, or would if that had woken them.
+/// last job is so recent that workers still spin, or would if that had woken them. So it is to end
+/// with [`ShortJob`].
 pub fn available(is_short: bool) -> usize {
     if rayon::current_thread_index().is_some() {
         return threads::count();
     }
-    if is_short && !workers::note_job() {
+    if is_short && !workers::still_spin() {
         return 1;
     }
     threads::count().saturating_sub(ACTIVE.load(Ordering::Relaxed)).max(1)
+}
+
+/// A short job of this caller, which ends when it is dropped.
+pub struct ShortJob;
+
+impl Drop for ShortJob {
+    fn drop(&mut self) {
+        workers::job_ended();
+    }
 }
 
 /// Threads that run jobs: their callers, and the workers to which they were published.

@@ -34,7 +34,8 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     // one, which waits for the stores.
     let multiply = |product: &UnpackedProduct<T>| {
         let transposes = product.b_strides[0] != 1 && product.b_reads == BReads::Direct;
-        // SAFETY: the caller's promise, for some of the rows too.
+        // SAFETY: the caller's promise. `shared_rows` passes disjoint rows of this product, and
+        // returns when all are multiplied.
         unsafe {
             match () {
                 _ if transposes => multiply_transposed(kernel, product),
@@ -51,9 +52,7 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     if !(readable && is_small_unpacked(kernel, sizes)) {
         return false;
     }
-    if !shared_rows::multiply(kernel, product, multiply) {
-        multiply(product);
-    }
+    shared_rows::multiply(kernel, product, multiply);
     true
 }
 

@@ -48,8 +48,8 @@ pub enum BReads {
     WholeColumns(usize),
 }
 
-// SAFETY: it holds addresses and sizes. Threads that multiply rows of it write disjoint elements,
-// as `run` requires.
+// SAFETY: it holds addresses and sizes. Threads multiply disjoint rows of it, so that none accesses
+// the C of another.
 unsafe impl<T: CpuElement> Sync for UnpackedProduct<T> {}
 
 impl<T: CpuElement> UnpackedProduct<T> {

@@ -5,8 +5,9 @@
 //! a thread takes longer than a small product. Woken workers wake others, since each wake-up takes
 //! the waker a few microseconds.
 
+use std::cell::Cell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
@@ -73,7 +74,7 @@ impl Recruits {
     /// The job is of the type that the `help` of every [`reserve`](Self::reserve) expects, and
     /// lives until [`withdraw`](Self::withdraw) of it has returned.
     pub unsafe fn publish(&self, job: *mut ()) {
-        let processor = placement::current_processor();
+        let processor = if self.count > 0 { placement::current_processor() } else { None };
         for (i, worker) in self.workers().enumerate() {
             worker.placement.set_caller(processor);
             worker.slot.publish(job, i + 1);
@@ -102,7 +103,7 @@ impl Recruits {
             worker.slot.withdraw(job);
         }
         spin_until(|| self.workers().all(|worker| worker.slot.is_empty()));
-        _ = note_job();
+        job_ended();
         let mut states = states();
         for &index in &self.indices[..self.count] {
             states[usize::from(index)] = WorkerState::Free;
@@ -190,7 +191,7 @@ impl Worker {
                 }
                 std::hint::spin_loop();
             }
-            // For another thread that needs this processor.
+            // Yields to another thread that needs this processor.
             thread::yield_now();
             if start.elapsed() > SPIN_TIME {
                 self.slot.park();
@@ -199,37 +200,19 @@ impl Worker {
     }
 }
 
-/// The last job of the process.
-#[repr(align(128))]
-struct LastJob {
-    /// Nanoseconds until it ended, or if it was short began, from a fixed time on.
-    time: AtomicU64,
-    /// Its caller's thread; zero for none.
-    caller: AtomicUsize,
+thread_local! {
+    /// When the last job of this caller ended.
+    static LAST_JOB: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-static LAST_JOB: LastJob = LastJob { time: AtomicU64::new(0), caller: AtomicUsize::new(0) };
-
-impl LastJob {
-    /// Replaces it. Returns whether the one before was of the same caller, and so close that its
-    /// workers still spin. Several callers may write one over the other's.
-    fn replace(&self, time: Duration, caller: usize) -> bool {
-        let nanos = time.as_nanos() as u64;
-        let same_caller = self.caller.load(Ordering::Relaxed) == caller;
-        let since = nanos.saturating_sub(self.time.load(Ordering::Relaxed));
-        self.caller.store(caller, Ordering::Relaxed);
-        self.time.store(nanos, Ordering::Relaxed);
-        same_caller && since < SPIN_TIME.as_nanos() as u64
-    }
+/// Notes that a job of this caller ends.
+pub fn job_ended() {
+    LAST_JOB.set(Some(Instant::now()));
 }
 
-/// Notes that a job of this thread ends, or a short one begins. Returns whether workers of its last
-/// job still spin, if that had any. False where other threads call as well: they need processors.
-pub fn note_job() -> bool {
-    static START: OnceLock<Instant> = OnceLock::new();
-    thread_local!(static CALLER: u8 = const { 0 });
-    let caller = CALLER.with(|caller| std::ptr::from_ref(caller).addr());
-    LAST_JOB.replace(START.get_or_init(Instant::now).elapsed(), caller)
+/// Whether this caller's last job ended so recently that its workers spin, if it had any.
+pub fn still_spin() -> bool {
+    LAST_JOB.get().is_some_and(|end| end.elapsed() < SPIN_TIME)
 }
 
 /// Spins until the condition holds. Yields now and then, since the thread that it waits for may
@@ -255,15 +238,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_of_one_caller_follow_closely() {
-        let job = LastJob { time: AtomicU64::new(0), caller: AtomicUsize::new(0) };
-        let at = |spins: u32, caller| job.replace(SPIN_TIME * spins / 4, caller);
-        assert!(!at(0, 1), "the first job");
-        assert!(at(3, 1));
-        assert!(at(6, 1));
-        assert!(!at(10, 1), "its workers have parked");
-        assert!(!at(11, 2), "another caller");
-        assert!(!at(12, 1), "and the first again");
-        assert!(at(13, 1));
+    #[cfg_attr(miri, ignore = "measures time")]
+    fn workers_spin_after_the_last_job_of_their_caller() {
+        assert!(!still_spin(), "no job");
+        let spins = (0..100).any(|_| {
+            job_ended();
+            still_spin()
+        });
+        assert!(spins);
+        thread::spawn(|| assert!(!still_spin(), "another caller")).join().unwrap();
+        thread::sleep(2 * SPIN_TIME);
+        assert!(!still_spin(), "they have parked");
     }
 }

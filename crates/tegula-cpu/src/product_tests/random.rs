@@ -191,6 +191,7 @@ fn sizes_beyond_one_block_are_within_the_bound() {
         try_case::<f64>(&case).unwrap();
         try_case::<f32>(&case).unwrap();
         try_case::<bf16>(&case).unwrap();
+        try_case::<f16>(&case).unwrap();
         try_case::<i32>(&case).unwrap();
         try_case::<i8>(&case).unwrap();
     }
@@ -199,4 +200,7 @@ fn sizes_beyond_one_block_are_within_the_bound() {
     check([3, 4201, 33], [transposed_style; 3]);
     check([37, 51, 1501], [transposed_style, Style::default(), Style { spacing: 2, ..transposed_style }]);
     check([150, 200, 700], [Style::default(), transposed_style, transposed_style]);
+    // Sums of all k before C is narrowed.
+    check([520, 523, 1001], [Style::default(); 3]);
+    check([523, 520, 601], [transposed_style, transposed_style, Style::default()]);
 }
