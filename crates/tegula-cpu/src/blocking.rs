@@ -20,8 +20,8 @@ const DENSE_STRIDE: usize = 256;
 /// Columns of C up to which reading A takes most of the time.
 const LONG_KC_COLS: usize = 128;
 /// Where C is narrower than its accumulators and has more than so many elements, k of up to
-/// `WHOLE_KC` times KC is one step. On a Zen 4 1000×1003×1001 and 512×1152×896 of bf16 take 5 to 7 %
-/// less time, 1024³ and 2048³ up to 2 %, and 64×1024×2048 would take 4 % more.
+/// `WHOLE_KC` times KC is one step. On a Zen 4 1000×1003×1001 and 512×1152×896 of bf16 take 5 to 7
+/// percent less time, 1024³ and 2048³ up to 2, and 64×1024×2048 would take 4 more.
 const WHOLE_KC: usize = 4;
 const NARROWED_ELEMENTS: usize = 1 << 18;
 /// KC where B is streamed from memory: few enough steps to read its rows side by side.

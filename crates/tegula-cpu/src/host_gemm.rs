@@ -25,8 +25,8 @@ const MIN_PARALLEL_WORK: usize = if cfg!(miri) { 1 << 8 } else { 1 << 20 };
 /// Multiply-adds from which threads share each product of a batch. Below that, each multiplies some
 /// of them alone, unless B is large.
 const SHARED_WORK: usize = 1 << 21;
-/// Cycles of multiplications that justify waking another thread, unless B is large: it takes some 10
-/// µs of the caller, and the thread begins after 30 to 60 µs (measured in a virtual machine).
+/// Cycles of multiplications that justify waking another thread, unless B is large. It takes some
+/// 10 µs of the caller, and the thread begins after 30 to 60 µs (measured in a virtual machine).
 const WAKING_CYCLES: usize = 1 << 17;
 
 /// The workspace of a product.
