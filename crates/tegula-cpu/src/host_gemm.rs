@@ -91,12 +91,10 @@ impl<S: Accumulate> HostGemm<'_, S> {
         }
         let (HostGemm { alpha, beta, meter, batch_invariant, .. }, [m, n, k]) = (self, sizes);
         let epilogue = MatrixEpilogue { isa: self.isa, bias, activation };
-        let isa = self.isa_for_rows::<T>(m);
-        let b_shape = Shape { batches, rows: k, cols: n };
+        let (isa, b_shape) = (self.isa_for_rows::<T>(m), Shape { batches, rows: k, cols: n });
         let packed_b = |batch| usable_panels::<T>(self.packed_b, transposed, isa, b_shape, batch);
         let (kernel, (parallel, batch_parallel)) = (T::micro_kernel(isa), threading::<T>(sizes, batches));
-        let is_short = parallel && is_short(kernel, sizes, batches);
-        let _short = is_short.then_some(ShortJob);
+        let short = (parallel && is_short(kernel, sizes, batches)).then_some(ShortJob);
         let problem = BlockingProblem {
             sizes,
             scalars: [alpha, beta],
@@ -104,7 +102,7 @@ impl<S: Accumulate> HostGemm<'_, S> {
             b: b.strides(),
             c_col: c.col_stride(),
             prepacked: packed_b(0).is_some(),
-            threads: if parallel { thread_pool::available(is_short) } else { 1 },
+            threads: if parallel { thread_pool::available(short.is_some()) } else { 1 },
             batch_invariant,
         };
         let accumulation = Accumulation::new(kernel, &problem);

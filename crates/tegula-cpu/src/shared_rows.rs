@@ -18,43 +18,37 @@ use super::unpacked::UnpackedProduct;
 /// busy. Less under Miri, which looks for races.
 const CYCLES_PER_THREAD: usize = if cfg!(miri) { 16 } else { 1 << 10 };
 
-/// Multiplies a product by calls of `multiply`, on one thread for all rows or on several, each for
-/// some of the rows.
+/// Multiplies a product on several threads, each of which calls `multiply` for some of the rows.
+/// False, and nothing is done, where one thread is to multiply them all.
 #[inline(always)]
 pub fn multiply<T: CpuElement>(
     kernel: &MicroKernel<T>,
     product: &UnpackedProduct<T>,
     multiply: impl Fn(&UnpackedProduct<T>) + Sync,
-) {
+) -> bool {
     // Most small products have even fewer multiply-adds, before these are grouped along k.
     let is_large = work(product.sizes) >= 4 * CYCLES_PER_THREAD * 2 * kernel.vector_len;
-    if is_large { share_or_multiply(kernel, product, multiply) } else { multiply(product) }
-}
-
-/// [`multiply`] for a product that several threads may share.
-///
-/// Not inlined, or products of one thread would save the registers that it needs.
-#[inline(never)]
-fn share_or_multiply<T: CpuElement>(
-    kernel: &MicroKernel<T>,
-    product: &UnpackedProduct<T>,
-    multiply: impl Fn(&UnpackedProduct<T>) + Sync,
-) {
-    match threads(kernel, product.sizes) {
-        0 | 1 => multiply(product),
-        threads => share(product, threads, multiply),
+    match is_large.then(|| threads(kernel, product.sizes)) {
+        Some(threads @ 2..) => {
+            share(product, threads, multiply);
+            true
+        }
+        _ => false,
     }
-    drop(ShortJob);
 }
 
 /// Threads that are to share the rows of a small product.
+#[inline(never)]
 fn threads<T: CpuElement>(kernel: &MicroKernel<T>, sizes: [usize; 3]) -> usize {
     let justified = (cycles(kernel, sizes) / CYCLES_PER_THREAD).isqrt().min(sizes[0]);
     // The threads of a pool may sleep, or multiply other products.
     if justified < 2 || rayon::current_thread_index().is_some() || !is_only_caller() {
         return 1;
     }
-    thread_pool::available(!cfg!(miri)).min(justified)
+    let threads = thread_pool::available(!cfg!(miri)).min(justified);
+    // It ends before its workers would park.
+    drop(ShortJob);
+    threads
 }
 
 /// Whether the last product that asked was of this thread. Otherwise several callers multiply small
@@ -71,6 +65,9 @@ fn is_only_caller() -> bool {
 }
 
 /// Multiplies by so many threads.
+///
+/// Not inlined, or products of one thread would save the registers that it needs.
+#[inline(never)]
 fn share<T: CpuElement>(product: &UnpackedProduct<T>, threads: usize, multiply: impl Fn(&UnpackedProduct<T>) + Sync) {
     let m = product.sizes[0];
     let at = |chunk: usize| chunk * m / threads;

@@ -52,7 +52,9 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     if !(readable && is_small_unpacked(kernel, sizes)) {
         return false;
     }
-    shared_rows::multiply(kernel, product, multiply);
+    if !shared_rows::multiply(kernel, product, multiply) {
+        multiply(product);
+    }
     true
 }
 
