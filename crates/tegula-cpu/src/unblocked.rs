@@ -30,32 +30,46 @@ pub unsafe fn multiply_small<T: CpuElement>(isa: Isa, product: &UnpackedProduct<
     if !in_place && beta != T::Acc::ZERO {
         return false;
     }
-    // The product by reference: a copy would load vectors of fields that were just stored one by
-    // one, which waits for the stores.
-    let multiply = |product: &UnpackedProduct<T>| {
-        let transposes = product.b_strides[0] != 1 && product.b_reads == BReads::Direct;
-        // SAFETY: the caller's promise. `shared_rows` passes disjoint rows of this product, and
-        // returns when all are multiplied.
-        unsafe {
-            match () {
-                _ if transposes => multiply_transposed(kernel, product),
-                _ if in_place => product.run(kernel),
-                _ => multiply_rounded(kernel, product),
-            }
-        }
-    };
     if reads_whole_columns(kernel, sizes, a_strides, b_strides) {
-        multiply(&UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product });
+        let product = &UnpackedProduct { b_reads: BReads::WholeColumns(WHOLE_COLUMNS), ..*product };
+        // SAFETY: the caller's promise.
+        unsafe { if in_place { product.run(kernel) } else { multiply_rounded(kernel, product) } };
         return true;
     }
+    let is_plain = in_place && b_strides[0] == 1;
     let readable = b_strides[0] == 1 || b_strides[1] == 1 && kernel.k_pack == 1 && in_place;
     if !(readable && is_small_unpacked(kernel, sizes)) {
         return false;
     }
-    if !shared_rows::multiply(kernel, product, multiply) {
-        multiply(product);
+    // SAFETY: the caller's promise. `shared_rows` passes disjoint rows of this product, and returns
+    // when all are multiplied.
+    if shared_rows::multiply(kernel, product, |rows| unsafe { multiply_rows(kernel, rows) }) {
+        return true;
     }
+    // SAFETY: the caller's promise.
+    unsafe { if is_plain { product.run(kernel) } else { multiply_rows(kernel, product) } };
     true
+}
+
+/// Multiplies all rows of a product, or some of them.
+///
+/// Not inlined: the most frequent products call [`UnpackedProduct::run`] themselves. The product by
+/// reference: a copy would load vectors of fields that were just stored one by one, which waits for
+/// the stores.
+///
+/// # Safety
+/// As for [`multiply_small`], which has chosen a product without whole columns.
+#[inline(never)]
+unsafe fn multiply_rows<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
+    let in_place = <T::Out as Scalar>::TYPE == T::Acc::TYPE;
+    // SAFETY: the caller's promise.
+    unsafe {
+        match () {
+            _ if product.b_strides[0] != 1 => multiply_transposed(kernel, product),
+            _ if in_place => product.run(kernel),
+            _ => multiply_rounded(kernel, product),
+        }
+    }
 }
 
 /// Multiplies a small product with columns of B contiguous along k: B is transposed on the stack.
