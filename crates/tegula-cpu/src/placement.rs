@@ -179,6 +179,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_thread_at_a_time_changes_an_affinity() {
+        let flag = AtomicBool::new(false);
+        let lock = Lock::acquire(&flag);
+        assert!(lock.is_some() && Lock::acquire(&flag).is_none());
+        drop(lock);
+        assert!(Lock::acquire(&flag).is_some());
+    }
+
+    #[test]
     fn worker_leaves_its_caller_and_is_woken_elsewhere() {
         let placement = Placement::new();
         let (end, wait) = channel::<()>();
@@ -208,13 +217,14 @@ mod tests {
             let worker = started.recv().unwrap();
             let affinity = || sched_getaffinity(Some(worker)).unwrap();
             let before = affinity();
-            placement.set_caller(current_processor());
-            placement.wake(|| {
-                // The caller, and this thread if it has moved since.
-                let excluded = before.count() - affinity().count();
-                assert!(before.count() == 1 || affinity() != before && excluded <= 2, "{excluded}");
-                assert!(placement.exclude(&[0, 1]).is_none(), "the affinity of this moment would be restored");
+            // On two processors none is left if this thread moves in between.
+            let is_excluded = (0..100).any(|_| {
+                let mut is_excluded = false;
+                placement.set_caller(current_processor());
+                placement.wake(|| is_excluded = affinity() != before && placement.is_changing.load(Ordering::Relaxed));
+                is_excluded
             });
+            assert!(before.count() == 1 || is_excluded);
             assert_eq!(affinity(), before);
             placement.was_misplaced.store(false, Ordering::Relaxed);
             placement.wake(|| assert_eq!(affinity(), before));
