@@ -707,6 +707,26 @@ mod tests {
         check::<f64>([200, 200, 300], 200, true);
     }
 
+    /// All of k in one step only where that keeps large sums out of memory.
+    #[test]
+    fn large_narrowed_products_accumulate_all_of_k() {
+        fn kc<T: CpuElement>(sizes @ [_, n, k]: [usize; 3], [prepacked, batch_invariant]: [bool; 2]) -> usize {
+            let (a, b, scalars) = ([k as isize, 1], [1, n as isize], [T::Acc::ONE, T::Acc::ZERO]);
+            let problem = BlockingProblem { sizes, scalars, a, b, c_col: 1, prepacked, threads: 2, batch_invariant };
+            Accumulation::new(T::micro_kernel(crate::Isa::Portable), &problem).kc
+        }
+        let short = half::bf16::micro_kernel(crate::Isa::Portable).kc;
+        let of_bf16 = |m, k| kc::<half::bf16>([m, 600, k], [false; 2]);
+        assert!(of_bf16(600, 2 * short) >= 2 * short);
+        assert_eq!(of_bf16(600, WHOLE_KC * short + 1), short, "too long");
+        assert_eq!(of_bf16(100, 2 * short), short, "sums stay in a cache");
+        for fixed in [[true, false], [false, true]] {
+            assert_eq!(kc::<half::bf16>([600, 600, 2 * short], fixed), short, "{fixed:?}");
+        }
+        let of_f32 = f32::micro_kernel(crate::Isa::Portable).kc;
+        assert_eq!(kc::<f32>([600, 600, 2 * of_f32], [false; 2]), of_f32, "C holds the sums");
+    }
+
     /// The number of threads decides what is packed, but not KC or slices.
     #[test]
     fn threads_decide_packing_alone() {

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::blocking::{cycles, work};
 use super::micro_kernel::{CpuElement, MicroKernel};
-use super::thread_pool::{self, ShortJob, parallel_phases};
+use super::thread_pool::{self, parallel_phases};
 use super::unpacked::UnpackedProduct;
+use super::workers;
 
 /// A product of p² times so many cycles of multiplications justifies p threads.
 ///
@@ -45,10 +46,10 @@ fn threads<T: CpuElement>(kernel: &MicroKernel<T>, sizes: [usize; 3]) -> usize {
     if justified < 2 || rayon::current_thread_index().is_some() || !is_only_caller() {
         return 1;
     }
-    let threads = thread_pool::available(!cfg!(miri)).min(justified);
-    // It ends before its workers would park.
-    drop(ShortJob);
-    threads
+    let available = thread_pool::available(!cfg!(miri));
+    // Now instead of later, since the product takes less time than workers spin.
+    workers::job_ended();
+    available.min(justified)
 }
 
 /// Whether the last product that asked was of this thread. Otherwise several callers multiply small
@@ -77,6 +78,8 @@ fn share<T: CpuElement>(product: &UnpackedProduct<T>, threads: usize, multiply: 
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use half::bf16;
     use tegula_core::element::Scalar;
 
@@ -173,7 +176,25 @@ mod tests {
         one(|i| (i * 37 % 101) as i8);
     }
 
-    /// Nothing is shared within a pool, whose other threads may be busy.
+    /// The first product of a caller has one thread, and products in a row have several, unless
+    /// other tests use the threads.
+    #[test]
+    #[cfg_attr(miri, ignore = "measures time")]
+    fn products_in_a_row_are_shared() {
+        let kernel = f32::micro_kernel(crate::Isa::Portable);
+        let of_caller = || {
+            assert_eq!(threads(kernel, [64; 3]), 1, "the first");
+            let start = Instant::now();
+            while threads(kernel, [64; 3]) == 1 {
+                assert!(start.elapsed() < Duration::from_secs(20), "no product is shared");
+            }
+        };
+        if tegula_core::threads::count() > 1 {
+            std::thread::spawn(of_caller).join().unwrap();
+        }
+    }
+
+    /// Nothing is shared within a pool: its other threads may be busy.
     #[test]
     #[cfg_attr(miri, ignore = "a pool takes long")]
     fn products_in_a_pool_are_not_shared() {
