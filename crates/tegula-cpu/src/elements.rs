@@ -40,7 +40,7 @@ macro_rules! cpu_element {
             const K_PACK: usize = 1;
             #[inline(always)]
             fn pack(self, _: Self) -> $acc {
-                self.widen()
+                Element::widen(self)
             }
             #[inline(always)]
             fn multiply_add(a: $acc, b: $acc, sum: $acc) -> $acc {
