@@ -407,7 +407,8 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
     unsafe fn macro_kernel(&self, worker: usize, step: &KcStep<T::Acc>) {
         let &KcStep { ref rows, ref cols, ref k_range, k_groups_before, scale: [alpha, beta], accumulators: c, last } =
             step;
-        let (&MicroKernel { vector_len, tile: [mr, nr], select_packed, .. }, product) = (self.kernel, self.product);
+        let (&MicroKernel { vector_len, tile: [mr, nr], select_packed, select_rounded, .. }, product) =
+            (self.kernel, self.product);
         let k_groups = self.kernel.k_groups(k_range.len());
         let [b_panels, a_panels] = self.worker_panels(worker);
         let packed_b = product.packed_b.filter(|_| self.plan.prepacked);
@@ -427,6 +428,13 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         (self.kernel.setup)();
         let tiles_per_row = cols.len().div_ceil(nr);
         let mut rows_already_packed = 0;
+        let row_strips = self.plan.row_strips;
+        let strip_width = self.plan.widest_tile(self.kernel, self.cols.len());
+        let c_tile = |rows: &Range<usize>, cols: &Range<usize>| {
+            product.c.at(self.rows.start + rows.start, self.cols.start + cols.start)
+        };
+        let rounded = select_rounded.filter(|_| row_strips && self.needs_only_rounding());
+        let value_bytes = if rounded.is_some() { size_of::<T::Out>() } else { size_of::<T::Acc>() };
         // LOOP 2.
         for (i, tile_rows) in chunks(rows.clone(), mr).enumerate() {
             let a_panel = |i: usize| a_panels.wrapping_add(if self.plan.own_a { i } else { i % 2 } * mr * k_groups);
@@ -437,28 +445,22 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 self.kernel.compensation.map(|f| unsafe { f(a, a_row_stride, tile_rows.len(), k_groups) });
             let next = (tile_rows.end..rows.end.min(tile_rows.end + mr), a_panel(i + 1));
             rows_already_packed = 0;
-            let c = if self.plan.row_strips {
-                let strip_width = self.plan.widest_tile(self.kernel, self.cols.len());
-                let strip = self.scratch[3].at(worker * mr * strip_width);
-                // Where row 0 and column 0 of the block would be, possibly outside the scratch.
-                // Only elements of the strip are accessed.
-                let start = strip.wrapping_sub(tile_rows.start * strip_width + cols.start);
-                MatrixPtr { start, row_stride: strip_width as isize, ..c }
-            } else {
-                c
+            let (first, row_stride) = match () {
+                _ if rounded.is_some() => (c_tile(&tile_rows, cols).cast(), product.c.row_stride),
+                _ if row_strips => (self.scratch[3].at(worker * mr * strip_width), strip_width as isize),
+                _ => (c.at(tile_rows.start, cols.start), c.row_stride),
             };
             // LOOP 1.
             for tile_cols in chunks(cols.clone(), nr) {
                 let mut overlap =
                     self.overlapped_packing(&next.0, k_range.clone(), rows_already_packed, tiles_per_row, next.1);
                 rows_already_packed += overlap.rows;
+                let to = first.wrapping_byte_add((tile_cols.start - cols.start) * value_bytes);
                 (overlap.prefetch, overlap.prefetch_row) = if last && !self.plan.in_place {
-                    let c = product.c.submatrix(self.rows.start, self.cols.start);
-                    let row = c.row_stride().wrapping_mul(size_of::<T::Out>() as isize);
-                    (c.at(tile_rows.start, tile_cols.start).cast(), row)
+                    let row = product.c.row_stride.wrapping_mul(size_of::<T::Out>() as isize);
+                    (c_tile(&tile_rows, &tile_cols).cast(), row)
                 } else {
-                    let row = c.row_stride().wrapping_mul(size_of::<T::Acc>() as isize);
-                    (c.at(tile_rows.start, tile_cols.start).cast(), row)
+                    (to.cast(), row_stride.wrapping_mul(value_bytes as isize))
                 };
                 let b_k_stride =
                     if tile_cols.len() == nr { nr } else { tile_cols.len().next_multiple_of(vector_len) } as isize;
@@ -467,15 +469,20 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 let operands = MicroOperands::new(a, [a_row_stride, a_k_stride], b, b_k_stride);
                 let operands = MicroOperands { compensation, overlap: &overlap, ..operands };
                 let sizes = [tile_rows.len(), tile_cols.len()];
-                let (micro_kernel, to) = (select_packed(sizes), c.at(tile_rows.start, tile_cols.start));
+                let micro_kernel = rounded.unwrap_or(select_packed)(sizes);
                 // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,
                 // and in the panel.
-                unsafe { micro_kernel([sizes[0], sizes[1], k_groups], alpha, &operands, beta, to, c.row_stride()) };
+                unsafe { micro_kernel([sizes[0], sizes[1], k_groups], alpha, &operands, beta, to, row_stride) };
             }
-            if last {
+            if last && rounded.is_none() {
                 // SAFETY: the caller's promise. The accumulators are complete, and still in the L1
                 // cache.
-                unsafe { self.epilogue(tile_rows, cols.clone(), c) };
+                unsafe {
+                    match row_strips {
+                        true => self.epilogue_to_c(tile_rows, cols.clone(), first, strip_width),
+                        false => self.epilogue(tile_rows, cols.clone(), c),
+                    }
+                }
             }
         }
         (self.kernel.teardown)();
@@ -599,6 +606,12 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         self.product.count_work(sizes);
     }
 
+    /// Whether complete accumulators are only rounded to the type of C, whose rows are contiguous.
+    fn needs_only_rounding(&self) -> bool {
+        let Product { alpha, beta, c, epilogue, .. } = self.product;
+        *alpha == T::Acc::ONE && *beta == T::Acc::ZERO && epilogue.is_none() && c.col_stride == 1
+    }
+
     fn block_epilogue(&self) -> MatrixEpilogue<T::Out> {
         self.product.epilogue.submatrix(self.rows.start, self.cols.start)
     }
@@ -614,9 +627,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let Product { alpha, beta, c, .. } = *self.product;
         let c = c.submatrix(self.rows.start, self.cols.start);
         let epilogue = self.block_epilogue();
-        let needs_only_conversion =
-            alpha == T::Acc::ONE && beta == T::Acc::ZERO && epilogue.is_none() && c.col_stride == 1;
-        if needs_only_conversion {
+        if self.needs_only_rounding() {
             let to = c.at(rows.start, cols.start);
             // SAFETY: the caller's promise; rows are disjoint, and the accumulators are complete.
             return unsafe { (self.kernel.narrow)(accumulators, width, to, c.row_stride, [rows.len(), cols.len()]) };

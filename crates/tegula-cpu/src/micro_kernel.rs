@@ -276,6 +276,10 @@ pub struct MicroKernel<T: CpuElement> {
     pub teardown: fn(),
     /// Selects the micro-kernel for packed operands.
     pub select_packed: SelectFn<T::Acc>,
+    /// The same for an alpha of 1 and a beta of 0, where C has elements of type `T::Out`: rounds the
+    /// accumulators as [`narrow`](Self::narrow) does, without a way through memory. At most
+    /// [`tile`](Self::tile); `None` where it has no use or is not implemented.
+    pub select_rounded: Option<SelectFn<T::Acc>>,
     /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
     /// [`MicroOperands`] are in elements.
     pub select_unpacked: Option<SelectFn<T::Acc>>,
@@ -419,6 +423,7 @@ impl<T: CpuElement> MicroKernel<T> {
             setup: || (),
             teardown: || (),
             select_packed,
+            select_rounded: None,
         }
     }
 

@@ -31,7 +31,7 @@ use super::{along_k, grouped, vnni, whole_columns, whole_rows};
 /// [`PACKING_VECTORS`] vectors are packed to [`MicroOperands::b_panel`]. `$step` multiplies two
 /// vectors and adds a third.
 macro_rules! select {
-    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty, $mask:ident, $compensated:literal, $unmasked:literal, $packs_b:literal, $widen:expr, $load:expr, $store:expr;
+    ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty => $c:ty, $mask:ident, $compensated:literal, $unmasked:literal, $packs_b:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
@@ -43,11 +43,11 @@ macro_rules! select {
             unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
                 let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, mut b_panel, prefetch, .. } = *operands;
-                let mut prefetch = *prefetch;
+                let (mut prefetch, c) = (*prefetch, c.cast::<$c>());
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
                 if k_groups >= PREFETCH_STEPS {
-                    prefetch_c(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
+                    prefetch_c(c.cast(), R, row.wrapping_mul(size_of::<$c>() as isize), cols * size_of::<$c>());
                 }
                 let mut accumulators = [[$splat(0 as $t); V]; R];
                 if $compensated {
@@ -72,7 +72,7 @@ macro_rules! select {
                                     prefetch_to_l2(from, b_ahead);
                                 }
                                 if $packs {
-                                    $store(b_panel.add(($steps * V + v) * LANES), $mask(LANES), b_row[v]);
+                                    $store(b_panel.add(($steps * V + v) * LANES).cast(), $mask(LANES), b_row[v]);
                                 }
                             }
                             for_rows!(i in R, {
@@ -206,28 +206,28 @@ fn wide_step_i8(a: __m512i, b: __m512i, sum: __m512i) -> __m512i {
 
 // At most 24 of 32 registers hold accumulators.
 select! {
-    packed_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm512_set1_ps, f32 as __m512, first16, false, true, true,
+    packed_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm512_set1_ps, f32 as __m512 => f32, first16, false, true, true,
     |from, mask| _mm512_maskz_loadu_ps(mask, from),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    packed_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm512_set1_pd, f64 as __m512d, first8, false, true, true,
+    packed_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm512_set1_pd, f64 as __m512d => f64, first8, false, true, true,
     |from, mask| _mm512_maskz_loadu_pd(mask, from),
     |from, mask| _mm512_maskz_loadu_pd(mask, from), |to, mask, sum| _mm512_mask_storeu_pd(to, mask, sum);
     _mm512_set1_pd, _mm512_mul_pd, _mm512_add_pd, _mm512_fmadd_pd;
     1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    half_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm256_set1_ps, f32 as __m256, first8, false, true, false,
+    half_512_f32: "avx512f,avx512bw,avx512vl", f32, _mm256_set1_ps, f32 as __m256 => f32, first8, false, true, false,
     |from, mask| _mm256_maskz_loadu_ps(mask, from),
     |from, mask| _mm256_maskz_loadu_ps(mask, from), |to, mask, sum| _mm256_mask_storeu_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16;
 }
 select! {
-    half_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm256_set1_pd, f64 as __m256d, first8, false, true, false,
+    half_512_f64: "avx512f,avx512bw,avx512vl", f64, _mm256_set1_pd, f64 as __m256d => f64, first8, false, true, false,
     |from, mask| _mm256_maskz_loadu_pd(mask, from),
     |from, mask| _mm256_maskz_loadu_pd(mask, from), |to, mask, sum| _mm256_mask_storeu_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
@@ -246,14 +246,14 @@ fn unpacked_512_f64([rows, cols]: [usize; 2]) -> MicroKernelFn<f64> {
 }
 
 select! {
-    packed_512_i32: "avx512f,avx512bw,avx512vl", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, false, false,
+    packed_512_i32: "avx512f,avx512bw,avx512vl", i32, _mm512_set1_epi32, i32 as __m512i => i32, first16, false, false, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i32;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
 select! {
-    packed_512_i8: "avx512f,avx512bw,avx512vl", i32, _mm512_set1_epi32, i32 as __m512i, first16, false, true, false,
+    packed_512_i8: "avx512f,avx512bw,avx512vl", i32, _mm512_set1_epi32, i32 as __m512i => i32, first16, false, true, false,
     |from, mask| _mm512_maskz_loadu_epi32(mask, from),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -261,21 +261,21 @@ select! {
 }
 // Widened by the load.
 select! {
-    unpacked_bf16_one_vector: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true, false,
+    unpacked_bf16_one_vector: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| widened(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512 => f32, first16, false, true, false,
     |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 select! {
-    unpacked_bf16_pairs: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2], first32, false, true, false,
+    unpacked_bf16_pairs: "avx512f,avx512bw,avx512vl", bf16, |x: bf16| [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_set1_epi16(x.to_bits() as i16))); 2], f32 as [__m512; 2] => f32, first32, false, true, false,
     |from: *const bf16, mask| even_and_odd(_mm512_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| load_pair(from, mask), |to, mask, sum| store_pair(to, mask, sum);
     set_pair, mul_pair, add_pair, fmadd_pair;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 select! {
-    unpacked_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512, first16, false, true, false,
+    unpacked_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512 => f32, first16, false, true, false,
     |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
@@ -283,7 +283,7 @@ select! {
 }
 // The upper half of each lane of A is 0, so only the first of each pair is multiplied.
 select! {
-    unpacked_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i, first16, false, false, false,
+    unpacked_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i => i32, first16, false, false, false,
     |from: *const i8, mask| _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_i8;
@@ -291,7 +291,7 @@ select! {
 }
 // Four bytes per lane, those of B unsigned: `vnni` packs them so, and computes the compensation.
 select! {
-    packed_512_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i, first16, true, true, false,
+    packed_512_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", [u8; 4], |x| _mm512_set1_epi32(i32::from_ne_bytes(x)), i32 as __m512i => i32, first16, true, true, false,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_epi32(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     _mm512_set1_epi32, _mm512_mullo_epi32, _mm512_add_epi32, wide_step_bytes;
@@ -299,36 +299,53 @@ select! {
 }
 // Two bf16 per lane.
 select! {
-    packed_512_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512, first16, false, true, false,
+    packed_512_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512 => f32, first16, false, true, false,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_ps(mask, from.cast()),
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;
 }
+// Sums of these instructions are never subnormal, which the instruction that rounds would make 0.
+select! {
+    rounded_512_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512 => bf16, first16, false, true, false,
+    |from: *const [u8; 4], mask| _mm512_maskz_loadu_ps(mask, from.cast()),
+    |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    |to: *mut bf16, mask, sum| _mm256_mask_storeu_epi16(to.cast(), mask, rounded_to_bf16(sum));
+    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16;
+    1: 1 2 3 4 5 6; 2: 1 2 3 4 5 6; 3: 1 2 3 4 5 6; 4: 1 2 3 4 5 6;
+}
+select! {
+    rounded_512_f16: "avx512f,avx512bw,avx512vl,f16c", f32, _mm512_set1_ps, f32 as __m512 => f16, first16, false, true, false,
+    |from, mask| _mm512_maskz_loadu_ps(mask, from),
+    |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    |to: *mut f16, mask, sum| _mm256_mask_storeu_epi16(to.cast(), mask, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(sum));
+    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
+    1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8;
+}
 // At most 12 of 16 registers hold accumulators.
 select! {
-    packed_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256, words, false, true, false,
+    packed_256_f32: "avx2,fma", f32, _mm256_set1_ps, f32 as __m256 => f32, words, false, true, false,
     |from, mask| _mm256_maskload_ps(from, mask),
     |from, mask| _mm256_maskload_ps(from, mask), |to, mask, sum| _mm256_maskstore_ps(to, mask, sum);
     _mm256_set1_ps, _mm256_mul_ps, _mm256_add_ps, _mm256_fmadd_ps;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 select! {
-    packed_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d, longs, false, true, false,
+    packed_256_f64: "avx2,fma", f64, _mm256_set1_pd, f64 as __m256d => f64, longs, false, true, false,
     |from, mask| _mm256_maskload_pd(from, mask),
     |from, mask| _mm256_maskload_pd(from, mask), |to, mask, sum| _mm256_maskstore_pd(to, mask, sum);
     _mm256_set1_pd, _mm256_mul_pd, _mm256_add_pd, _mm256_fmadd_pd;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 select! {
-    packed_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, false, false,
+    packed_256_i32: "avx2", i32, _mm256_set1_epi32, i32 as __m256i => i32, words, false, false, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i32;
     1: 1 2 3 4 5 6 7 8; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2;
 }
 select! {
-    packed_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i, words, false, true, false,
+    packed_256_i8: "avx2", i32, _mm256_set1_epi32, i32 as __m256i => i32, words, false, true, false,
     |from, mask| _mm256_maskload_epi32(from, mask),
     |from, mask| _mm256_maskload_epi32(from, mask), |to, mask, sum| _mm256_maskstore_epi32(to, mask, sum);
     _mm256_set1_epi32, _mm256_mullo_epi32, _mm256_add_epi32, step_i8;
@@ -399,6 +416,14 @@ fn unpacked_bf16([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
 fn even_and_odd(from: __m512i) -> [__m512; 2] {
     let odd = _mm512_and_si512(from, _mm512_set1_epi32(0xFFFF_0000_u32 as i32));
     [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(from)), _mm512_castsi512_ps(odd)]
+}
+
+/// Rounds f32 to bf16, subnormals to 0.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+fn rounded_to_bf16(sums: __m512) -> __m256i {
+    // SAFETY: both are vectors of 32 bytes.
+    unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(sums)) }
 }
 
 /// The permutation from even and odd columns to columns in order. Indices from 16 on are of the
@@ -502,6 +527,7 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
         direct_a: true,
         pack: [rows, panel],
         select_packed: packed_512_bf16,
+        select_rounded: Some(rounded_512_bf16),
         select_unpacked: Some(grouped::bf16_pairs),
         along_k: Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 12, select: along_k::bf16_pairs }),
         whole_columns: Some(WholeColumns {
@@ -518,6 +544,7 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
 pub const fn avx512_f16() -> MicroKernel<f16> {
     MicroKernel {
         select_unpacked: Some(unpacked_f16),
+        select_rounded: Some(rounded_512_f16),
         along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f16_512 }),
         whole_columns: Some(WholeColumns {
             tile_rows: 4,
