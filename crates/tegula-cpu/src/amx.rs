@@ -607,7 +607,7 @@ macro_rules! micro_kernels {
         pub const fn $name() -> MicroKernel<$t> {
             let pack: [PackFn<$t>; 2] = [$rows, $panel];
             let select_packed: SelectFn<$acc> = |_| $micro_kernel;
-            MicroKernel { vector_len: SIDE, max_rows: [0; VECTORS], tile: [SIDE, SIDE], kc: $kc, k_pack: $k_pack, k_unit: $k_unit, direct_a: $direct_a, padded_a: true, pack, setup, teardown, select_packed, select_rounded: None, select_unpacked: None, along_k: None, whole_columns: None, ..$vectors }
+            MicroKernel { vector_len: SIDE, max_rows: [0; VECTORS], tile: [SIDE, SIDE], kc: $kc, k_pack: $k_pack, k_unit: $k_unit, direct_a: $direct_a, padded_a: true, pack, setup, teardown, select_packed, select_rounded: None, select_unpacked: None, select_unpacked_rounded: None, along_k: None, whole_columns: None, ..$vectors }
         }
     };
 }

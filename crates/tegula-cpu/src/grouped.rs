@@ -15,7 +15,7 @@ use half::bf16;
 use super::micro_kernel::{MicroKernelFn, MicroOperands};
 use super::vectors::{
     PREFETCH_STEPS, RowStrides, array, first16, first32, first64, for_rows, from_registers, prefetch_ahead, prefetch_c,
-    step_bf16, wide_step_bytes,
+    rounded_to_bf16, step_bf16, wide_step_bytes, widened,
 };
 use super::vnni::{self, in_order, interleave};
 
@@ -30,7 +30,7 @@ const LANES: usize = 16;
 /// vectors and adds a third. Accumulators of a row of A begin with `$start`, and `$in_order` brings
 /// their columns in order.
 macro_rules! grouped {
-    ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:ident, $in_order:ident, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident;
+    ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty => $c:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:ident, $in_order:ident, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident, $read:expr, $write:expr;
      $($units:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const GROUP: usize = $group;
@@ -41,11 +41,11 @@ macro_rules! grouped {
             /// columns. The last unit is partial unless `WHOLE`.
             #[target_feature(enable = $features)]
             unsafe fn micro_kernel<const R: usize, const U: usize, const WHOLE: bool>([_, cols, k]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
-                let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
+                let (mut a, mut b, c) = (operands.a.cast::<$s>(), operands.b.cast::<$s>(), c.cast::<$c>());
                 let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, .. } = *operands;
                 let cols_of = |u: usize| if WHOLE || u + 1 < U { COLS } else { cols - (U - 1) * COLS };
                 if k >= PREFETCH_STEPS {
-                    prefetch_c(c.cast(), R, row.wrapping_mul(size_of::<$t>() as isize), cols * size_of::<$t>());
+                    prefetch_c(c.cast(), R, row.wrapping_mul(size_of::<$c>() as isize), cols * size_of::<$c>());
                 }
                 let (a_rows, b_rows) = (RowStrides::of(a_row_stride), RowStrides::of(b_k_stride.wrapping_mul(size_of::<$s>() as isize)));
                 let mut accumulators = [[[$splat(0 as $t); $width]; U]; R];
@@ -116,10 +116,9 @@ macro_rules! grouped {
                             // be read unless beta is 0.
                             unsafe {
                                 if beta != 0 as $t {
-                                    let before = _mm512_maskz_loadu_epi32(first16(left), c.cast());
-                                    sum = $add(sum, $mul(keep, $cast(before)));
+                                    sum = $add(sum, $mul(keep, $read(c, first16(left))));
                                 }
-                                _mm512_mask_storeu_epi32(c.cast(), first16(left), $bits(sum));
+                                $write(c, first16(left), sum);
                             }
                         }
                     }
@@ -146,6 +145,11 @@ pub fn bf16_pairs([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
     if cols <= LANES { one_vector_of_bf16([rows, cols]) } else { vectors_of_bf16([rows, cols]) }
 }
 
+/// The same, with rounded sums.
+pub fn rounded_bf16_pairs([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
+    if cols <= LANES { one_rounded_vector_of_bf16([rows, cols]) } else { rounded_vectors_of_bf16([rows, cols]) }
+}
+
 /// The micro-kernels on unpacked bytes.
 pub fn bytes([rows, cols]: [usize; 2]) -> MicroKernelFn<i32> {
     if cols <= LANES { one_vector_of_bytes([rows, cols]) } else { vectors_of_bytes([rows, cols]) }
@@ -157,27 +161,46 @@ pub const BYTES_ROWS: [usize; 8] = [12, 6, 6, 6, 3, 3, 3, 3];
 
 // At most 24 of 32 registers hold accumulators.
 grouped! {
-    one_vector_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512, group 2, width 1, first16,
+    one_vector_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => f32, group 2, width 1, first16,
     |from: *const bf16, mask| _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(mask, from.cast())),
-    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512;
+    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
+    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 grouped! {
-    vectors_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512, group 2, width 2, first32,
+    vectors_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => f32, group 2, width 2, first32,
     |from: *const bf16, mask| _mm512_maskz_loadu_epi16(mask, from.cast()),
-    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512;
+    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
+    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
+    1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
+}
+// Sums of these instructions are never subnormal, which the instruction that rounds would make 0.
+grouped! {
+    one_rounded_vector_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => bf16, group 2, width 1, first16,
+    |from: *const bf16, mask| _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
+    |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())), |to: *mut bf16, mask, sum| _mm256_mask_storeu_epi16(to.cast(), mask, rounded_to_bf16(sum));
+    1: 1 2 3 4 5 6 7 8 9 10 11 12;
+}
+grouped! {
+    rounded_vectors_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => bf16, group 2, width 2, first32,
+    |from: *const bf16, mask| _mm512_maskz_loadu_epi16(mask, from.cast()),
+    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
+    |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())), |to: *mut bf16, mask, sum| _mm256_mask_storeu_epi16(to.cast(), mask, rounded_to_bf16(sum));
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 grouped! {
-    one_vector_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i, group 4, width 1, first16,
+    one_vector_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i => i32, group 4, width 1, first16,
     |from: *const i8, mask| _mm512_zextsi128_si512(_mm_maskz_loadu_epi8(mask, from)),
-    four_of_vector, same_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same;
+    four_of_vector, same_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same,
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 grouped! {
-    vectors_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i, group 4, width 4, first64,
+    vectors_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i => i32, group 4, width 4, first64,
     |from: *const i8, mask| _mm512_maskz_loadu_epi8(mask, from),
-    interleave, in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same;
+    interleave, in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same,
+    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
     1: 1 2 3 4 5 6; 2: 1 2 3;
 }
 

@@ -283,6 +283,8 @@ pub struct MicroKernel<T: CpuElement> {
     /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
     /// [`MicroOperands`] are in elements.
     pub select_unpacked: Option<SelectFn<T::Acc>>,
+    /// The same, rounded as by [`select_rounded`](Self::select_rounded).
+    pub select_unpacked_rounded: Option<SelectFn<T::Acc>>,
     /// The micro-tile where the first rows pack B; `None` where B is always packed before.
     pub first_rows: Option<FirstRows>,
     /// The micro-kernels for columns of B contiguous along k; `None` where B is packed first.
@@ -424,6 +426,7 @@ impl<T: CpuElement> MicroKernel<T> {
             teardown: || (),
             select_packed,
             select_rounded: None,
+            select_unpacked_rounded: None,
         }
     }
 

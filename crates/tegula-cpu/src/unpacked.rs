@@ -8,8 +8,8 @@ use super::caches::LINE;
 use super::epilogue::MatrixEpilogue;
 use super::matrix_ptr::MatrixPtr;
 use super::micro_kernel::{
-    CpuElement, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, VECTORS, WHOLE_COLUMNS, WholeColumns,
-    whole_columns_ahead, whole_rows_ahead,
+    CpuElement, MicroKernel, MicroOperands, PrefetchedRows, STEPS_PER_PREFETCH, SelectFn, VECTORS, WHOLE_COLUMNS,
+    WholeColumns, whole_columns_ahead, whole_rows_ahead,
 };
 
 /// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
@@ -124,20 +124,37 @@ impl<T: CpuElement> UnpackedProduct<T> {
             return unsafe { select([m, n])(self.sizes, alpha, &operands, beta, self.c, c_row_stride) };
         }
         // SAFETY: the caller's promise.
-        unsafe { self.run_micro_tiles(kernel, widest, operands) }
+        unsafe { self.run_micro_tiles::<T::Acc>(kernel, select, operands) }
     }
 
-    /// Multiplies by micro-tiles of at most `widest` vectors.
+    /// Multiplies, where C has elements of type `T::Out`, alpha is 1 and beta 0, by
+    /// [`MicroKernel::select_unpacked_rounded`].
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub unsafe fn run_rounded(&self, kernel: &MicroKernel<T>, select: SelectFn<T::Acc>) {
+        let (a_row_stride, b_k_stride) = (self.a_strides[0].wrapping_mul(size_of::<T>() as isize), self.b_strides[1]);
+        let operands = MicroOperands::new(self.a.cast(), [a_row_stride, self.a_strides[1]], self.b.cast(), b_k_stride);
+        // SAFETY: the caller's promise.
+        unsafe { self.run_micro_tiles::<T::Out>(kernel, select, operands) }
+    }
+
+    /// Multiplies by micro-tiles. `C` is the type of the elements of C that the micro-kernels write.
     ///
     /// Not inlined, or products of a single micro-tile would save the registers that it needs.
     ///
     /// # Safety
     /// As for [`run`](Self::run). The operands are those of the product.
     #[inline(never)]
-    unsafe fn run_micro_tiles(&self, kernel: &MicroKernel<T>, widest: usize, mut operands: MicroOperands<T::Acc>) {
+    unsafe fn run_micro_tiles<C>(
+        &self,
+        kernel: &MicroKernel<T>,
+        select: SelectFn<T::Acc>,
+        mut operands: MicroOperands<T::Acc>,
+    ) {
         let UnpackedProduct { sizes: [m, n, k], alpha, beta, c_row_stride, .. } = *self;
         let MicroKernel { vector_len, max_rows, .. } = kernel;
-        let select = kernel.select_unpacked.unwrap_or(kernel.select_packed);
+        let widest = kernel.vectors_of(n).min(VECTORS);
         let prefetched = self.b_reads == BReads::Prefetched;
         let widest = widest.min(kernel.unpacked_vectors(m, prefetched));
         let (mut widths, mut col) = (EvenChunks::new(n, widest * vector_len, *vector_len), 0);
@@ -158,7 +175,8 @@ impl<T: CpuElement> UnpackedProduct<T> {
                 let rows = heights.next(m - row);
                 let below = (row as isize).wrapping_mul(operands.a_row_stride);
                 operands.a = self.a.wrapping_byte_offset(below).cast();
-                let c = self.c.wrapping_offset((row as isize).wrapping_mul(c_row_stride)).wrapping_add(col);
+                let below = (row as isize).wrapping_mul(c_row_stride);
+                let c = self.c.cast::<C>().wrapping_offset(below).wrapping_add(col).cast();
                 if [rows, cols] != selected {
                     (selected, micro_kernel) = ([rows, cols], select([rows, cols]));
                 }

@@ -245,6 +245,14 @@ pub fn step_bf16(a: __m512, b: __m512, sum: __m512) -> __m512 {
     _mm512_dpbf16_ps(sum, a, b)
 }
 
+/// Rounds f32 to bf16, subnormals to 0.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+pub fn rounded_to_bf16(sums: __m512) -> __m256i {
+    // SAFETY: both are vectors of 32 bytes.
+    unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(sums)) }
+}
+
 /// Widens bf16 to f32.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]

@@ -418,14 +418,6 @@ fn even_and_odd(from: __m512i) -> [__m512; 2] {
     [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(from)), _mm512_castsi512_ps(odd)]
 }
 
-/// Rounds f32 to bf16, subnormals to 0.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-fn rounded_to_bf16(sums: __m512) -> __m256i {
-    // SAFETY: both are vectors of 32 bytes.
-    unsafe { std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(sums)) }
-}
-
 /// The permutation from even and odd columns to columns in order. Indices from 16 on are of the
 /// second vector.
 const IN_ORDER: [[i32; 16]; 2] = [
@@ -528,6 +520,7 @@ pub const fn avx512bf16() -> MicroKernel<bf16> {
         pack: [rows, panel],
         select_packed: packed_512_bf16,
         select_rounded: Some(rounded_512_bf16),
+        select_unpacked_rounded: Some(grouped::rounded_bf16_pairs),
         select_unpacked: Some(grouped::bf16_pairs),
         along_k: Some(AlongK { max_rows: 32, tile_rows: 12, full_rows: 12, select: along_k::bf16_pairs }),
         whole_columns: Some(WholeColumns {
