@@ -18,6 +18,7 @@ mod fence;
 mod first_rows;
 mod paths;
 mod random;
+mod rounding;
 mod small;
 mod threads;
 mod whole_columns;
