@@ -276,14 +276,14 @@ pub struct MicroKernel<T: CpuElement> {
     pub teardown: fn(),
     /// Selects the micro-kernel for packed operands.
     pub select_packed: SelectFn<T::Acc>,
-    /// The same for an alpha of 1 and a beta of 0, where C has elements of type `T::Out`: rounds the
-    /// accumulators as [`narrow`](Self::narrow) does, without a way through memory. At most
-    /// [`tile`](Self::tile); `None` where it has no use or is not implemented.
+    /// The same for an alpha of 1, a beta of 0, and a C of type `T::Out`: sums are rounded in
+    /// registers, to the bits of [`narrow`](Self::narrow). At most [`tile`](Self::tile); `None`
+    /// where accumulators are elements of C, or go through memory.
     pub select_rounded: Option<SelectFn<T::Acc>>,
     /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
     /// [`MicroOperands`] are in elements.
     pub select_unpacked: Option<SelectFn<T::Acc>>,
-    /// The same, rounded as by [`select_rounded`](Self::select_rounded).
+    /// The same, with sums rounded as in [`select_rounded`](Self::select_rounded).
     pub select_unpacked_rounded: Option<SelectFn<T::Acc>>,
     /// The micro-tile where the first rows pack B; `None` where B is always packed before.
     pub first_rows: Option<FirstRows>,

@@ -139,7 +139,7 @@ impl<T: CpuElement> UnpackedProduct<T> {
         unsafe { self.run_micro_tiles::<T::Out>(kernel, select, operands) }
     }
 
-    /// Multiplies by micro-tiles. `C` is the type of the elements of C that the micro-kernels write.
+    /// Multiplies by micro-tiles, of micro-kernels that write elements of type `C`.
     ///
     /// Not inlined, or products of a single micro-tile would save the registers that it needs.
     ///
