@@ -7,7 +7,8 @@ use tegula_core::matrix::{Layout, Shape, check_product, check_work};
 use tegula_core::progress::ProgressMeter;
 use tegula_core::threads;
 
-use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem, cycles, units_of_b, work, work_units};
+use crate::accumulation::Accumulation;
+use crate::blocking::BlockingPlan;
 use crate::epilogue::MatrixEpilogue;
 use crate::isa::Isa;
 use crate::macro_kernel::{Product, scale_c};
@@ -15,6 +16,7 @@ use crate::matrix_ptr::MatrixPtr;
 use crate::micro_kernel::{Accumulate, CpuElement, MicroKernel};
 use crate::pack_source::PackSource;
 use crate::packed_b::PackedB;
+use crate::problem::{BlockingProblem, cycles, units_of_b, work, work_units};
 use crate::scratch::{ScratchBuffer, SharedPtr};
 use crate::thread_pool::{self, ShortJob};
 use crate::unpacked::UnpackedProduct;

@@ -38,6 +38,7 @@
 //! rounded once. No result depends on the number of threads.
 #![allow(unsafe_code)]
 
+mod accumulation;
 #[cfg(target_arch = "x86_64")]
 mod along_k;
 #[cfg(target_arch = "x86_64")]
@@ -67,6 +68,7 @@ mod packed_b;
 mod placement;
 mod portable;
 mod probe;
+mod problem;
 mod scratch;
 mod shared_rows;
 mod small;

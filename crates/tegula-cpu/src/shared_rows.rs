@@ -6,8 +6,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::blocking::{cycles, work};
 use super::micro_kernel::{CpuElement, MicroKernel};
+use super::problem::{cycles, work};
 use super::thread_pool::{self, parallel_phases};
 use super::unpacked::UnpackedProduct;
 use super::workers;

@@ -3,7 +3,7 @@
 use tegula_core::element::{Element, Scalar, with_operand_type};
 use tegula_core::matrix::{Memory, MemoryMut, View, ViewMut};
 
-use super::blocking::SMALL_EXTENT;
+use super::accumulation::SMALL_EXTENT;
 use super::compiled::Compiled;
 use super::host_gemm::is_transposed;
 use super::isa::Isa;

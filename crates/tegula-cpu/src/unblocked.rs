@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use tegula_core::element::Scalar;
 use tegula_core::matrix::{Layout, Shape};
 
-use super::blocking::{SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
+use super::accumulation::{SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
 use super::isa::Isa;
 use super::micro_kernel::{CpuElement, MicroKernel, WHOLE_COLUMNS};
 use super::pack_source::PackSource;

@@ -1,8 +1,10 @@
 //! Products of every blocking: the bits of the result are independent of the number of threads.
 
 use super::*;
-use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem};
+use crate::accumulation::Accumulation;
+use crate::blocking::BlockingPlan;
 use crate::caches::Caches;
+use crate::problem::BlockingProblem;
 use crate::unpacked::BReads;
 
 /// Batches, sizes m, n and k, and whether A, B and C are transposed.

@@ -5,11 +5,11 @@
 use tegula_core::epilogue::BiasShape;
 
 use super::*;
-use crate::blocking::{
-    Accumulation, BlockingPlan, BlockingProblem, SMALL_EXTENT, is_small_unpacked, reads_whole_columns,
-};
+use crate::accumulation::{Accumulation, SMALL_EXTENT, is_small_unpacked, reads_whole_columns};
+use crate::blocking::BlockingPlan;
 use crate::host_gemm::is_transposed;
 use crate::micro_kernel::Accumulate;
+use crate::problem::BlockingProblem;
 
 /// Extents around vectors and micro-tiles of every instruction set.
 const EXTENTS: [usize; 14] = [1, 2, 3, 5, 6, 7, 8, 9, 12, 13, 16, 17, 33, 40];

@@ -1,7 +1,9 @@
 //! Random problems on 1 to 64 threads: the bits of the result are the same.
 
 use super::*;
-use crate::blocking::{Accumulation, BlockingPlan, BlockingProblem};
+use crate::accumulation::Accumulation;
+use crate::blocking::BlockingPlan;
+use crate::problem::BlockingProblem;
 
 /// A random problem, large enough that threads share it.
 struct Problem {
