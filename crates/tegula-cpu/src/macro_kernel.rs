@@ -36,7 +36,7 @@ use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
 use super::thread_pool::{self, parallel_phases};
-use super::unpacked::UnpackedProduct;
+use super::unpacked::{BReads, UnpackedProduct};
 
 /// A product of two matrices: C ← act(alpha·A·B + beta·C + bias).
 pub struct Product<'a, T: CpuElement> {
@@ -596,6 +596,16 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let (b, first) = (b.at(self.cols.start + cols.start, k_range.start), c.at(rows.start, cols.start));
         let b_reads = self.plan.b_reads;
         let part = UnpackedProduct { sizes, alpha, a, a_strides, b, b_strides, beta, c: first, c_row_stride, b_reads };
+        // All of k, since a sum that is read from memory may be subnormal.
+        let is_rounded = last && sizes[2] == self.product.sizes[2] && b_reads == BReads::Direct;
+        let rounded = self.kernel.select_unpacked_rounded.filter(|_| is_rounded && self.needs_only_rounding());
+        if let Some(select) = rounded {
+            let c = self.product.c.submatrix(self.rows.start + rows.start, self.cols.start + cols.start);
+            let part = UnpackedProduct { c: c.start.cast(), c_row_stride: c.row_stride, ..part };
+            // SAFETY: the part is in C, and its operands are in A and B.
+            unsafe { part.run_rounded(self.kernel, select) };
+            return self.product.count_work(sizes);
+        }
         // SAFETY: the part is in C or in scratch, and its operands are in A and B, whose elements
         // need no packing.
         unsafe { part.run(self.kernel) };
