@@ -281,6 +281,14 @@ select! {
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
     1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
 }
+select! {
+    rounded_unpacked_f16: "avx512f,avx512bw,avx512vl,f16c", f16, |x: f16| _mm512_cvtph_ps(_mm256_set1_epi16(x.to_bits() as i16)), f32 as __m512 => f16, first16, false, true, false,
+    |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    |from: *const f16, mask| _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from.cast())),
+    |to: *mut f16, mask, sum| _mm256_mask_storeu_epi16(to.cast(), mask, _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(sum));
+    _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, _mm512_fmadd_ps;
+    1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; 2: 1 2 3 4 5 6 7 8 9 10 11 12; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6; 5: 1 2 3; 6: 1 2 3; 7: 1 2 3; 8: 1 2 3;
+}
 // The upper half of each lane of A is 0, so only the first of each pair is multiplied.
 select! {
     unpacked_i8: "avx512f,avx512bw,avx512vl", i8, |x: i8| _mm512_set1_epi32(i32::from(x) & 0xFFFF), i32 as __m512i => i32, first16, false, false, false,
@@ -538,6 +546,7 @@ pub const fn avx512_f16() -> MicroKernel<f16> {
     MicroKernel {
         select_unpacked: Some(unpacked_f16),
         select_rounded: Some(rounded_512_f16),
+        select_unpacked_rounded: Some(rounded_unpacked_f16),
         along_k: Some(AlongK { max_rows: 64, tile_rows: 12, full_rows: 8, select: along_k::f16_512 }),
         whole_columns: Some(WholeColumns {
             tile_rows: 4,
