@@ -15,9 +15,9 @@ use super::unpacked::BReads;
 const DENSE_STRIDE: usize = 256;
 /// Columns of C up to which reading A takes most of the time.
 const LONG_KC_COLS: usize = 128;
-/// Where C is narrower than its accumulators, k of up to so many times KC is one step. On a Zen 4
-/// products of bf16 of 256 rows and more take 2 to 7 percent less time, and those of fewer rows up
-/// to 2.5 more.
+/// Where C is narrower than its accumulators, k of up to so many times KC is one step of most
+/// packed products. On a Zen 4 those of bf16 and f16 of 256 rows and more take 2 to 7 percent less
+/// time, and those of fewer rows between 1 less and 2.5 more.
 const WHOLE_KC: usize = 4;
 /// KC where B is streamed from memory: few enough steps to read its rows side by side.
 const STREAMED_KC: usize = 32;
@@ -45,7 +45,7 @@ const SLICED_ROW: usize = 4096;
 /// the time of reading B.
 const MIN_SKINNY_STEPS: usize = 128;
 const SKINNY_STEPS_PER_ROW: usize = 16;
-/// Least multiply-adds of such a slice, and of such a chunk.
+/// Least multiply-adds of such a slice, and of a macro tile of one.
 pub const MIN_SKINNY_WORK: usize = 1 << 19;
 /// Multiply-adds below which several threads read both operands unpacked, if rows of B are less
 /// than a page and not half a page apart: these stay in the cache of each thread. Rows that are
@@ -158,8 +158,8 @@ impl Accumulation {
 
 /// How the operands of a product may be read.
 struct Reads {
-    /// Whether the order of accumulation depends on n and k alone.
-    fixed: bool,
+    /// Whether the order of accumulation must not depend on m or on strides, and matters.
+    fixed_order: bool,
     /// Whether A, and whether B, may be read unpacked.
     a_readable: bool,
     b_readable: bool,
@@ -189,7 +189,7 @@ impl Reads {
         let skinny = m <= kernel.skinny_rows && n >= STREAMED_COLS;
         let narrow = n <= kernel.vector_len / 2 || m == 1;
         // Only floats round. The unpacked micro-kernels beside AMX round in another order than it.
-        let fixed = problem.batch_invariant && !T::Acc::TYPE.is_int();
+        let fixed_order = problem.batch_invariant && !T::Acc::TYPE.is_int();
         // Rows of A contiguous along k are read unpacked. Distant columns would touch another page
         // at every k.
         let a_along_k = || a[1] == 1 && (kernel.padded_a || k.is_multiple_of(kernel.k_pack));
@@ -199,10 +199,10 @@ impl Reads {
         let first_rows = first_rows(kernel, problem).filter(|_| a_readable || !skinny);
         // Panels of bytes, which have no bits to lose, are better than interleaving rows of B.
         let streamed = skinny && first_rows.is_none() && !(prepacked && kernel.compensation.is_some());
-        let whole_columns = !fixed && reads_whole_columns(kernel, problem.sizes, a, b);
-        let by_rows = b_readable && (streamed || narrow || small && !prepacked) && !(fixed && kernel.padded_a);
+        let whole_columns = !fixed_order && reads_whole_columns(kernel, problem.sizes, a, b);
+        let by_rows = b_readable && (streamed || narrow || small && !prepacked) && !(fixed_order && kernel.padded_a);
         let always_unpacked = whole_columns || by_rows;
-        Reads { fixed, a_readable, b_readable, skinny, first_rows, whole_columns, always_unpacked }
+        Reads { fixed_order, a_readable, b_readable, skinny, first_rows, whole_columns, always_unpacked }
     }
 
     #[inline(always)]
@@ -213,7 +213,7 @@ impl Reads {
         match kernel.whole_rows {
             _ if self.whole_columns => BReads::WholeColumns(columns_side_by_side::<T>(problem.sizes)),
             _ if !(self.always_unpacked && self.skinny) => BReads::Direct,
-            Some(_) if m <= WHOLE_ROWS && has_long_rows && !self.fixed => BReads::WholeRows,
+            Some(_) if m <= WHOLE_ROWS && has_long_rows && !self.fixed_order => BReads::WholeRows,
             _ if Caches::detect().need_prefetch => BReads::Prefetched,
             _ => BReads::Direct,
         }
@@ -226,7 +226,7 @@ impl Reads {
         let prefetched = b_reads == BReads::Prefetched;
         let is_packed = !(self.always_unpacked || prepacked);
         match () {
-            _ if self.fixed => kernel.kc,
+            _ if self.fixed_order => kernel.kc,
             _ if self.whole_columns => k.div_ceil(column_slices(problem.sizes)).next_multiple_of(LINE),
             _ if prefetched && kernel.first_rows.is_some() => PREFETCHED_KC,
             _ if prefetched && (m > 1 || kernel.compensation.is_some()) => 4 * STREAMED_KC,
@@ -234,9 +234,7 @@ impl Reads {
             _ if is_packed && kernel.padded_a && m <= SHORT_KC_ROWS => SHORT_KC_UNITS * kernel.k_unit * kernel.k_pack,
             // Rows of A are better read in long pieces.
             _ if !prepacked && !kernel.padded_a && n <= LONG_KC_COLS => 2 * kernel.kc,
-            // In one step, sums go from registers to the narrower elements of C, in several through
-            // memory.
-            _ if is_packed && may_take_whole_k(kernel, problem.sizes) => WHOLE_KC * kernel.kc,
+            _ if is_packed && takes_whole_k(kernel, problem.sizes) => WHOLE_KC * kernel.kc,
             _ => kernel.kc,
         }
     }
@@ -247,7 +245,7 @@ impl Reads {
         let [m, n, k] = problem.sizes;
         let long_k = k >= 2 * MIN_SLICE_STEPS && m.saturating_mul(n) <= SLICED_ELEMENTS;
         let slices = match () {
-            _ if self.fixed || !(self.always_unpacked || self.a_readable) => 1,
+            _ if self.fixed_order || !(self.always_unpacked || self.a_readable) => 1,
             _ if self.whole_columns => column_slices(problem.sizes),
             _ if (self.always_unpacked || self.first_rows.is_some()) && self.skinny => {
                 skinny_slices::<T>(problem.sizes)
@@ -291,12 +289,11 @@ impl Reads {
     }
 }
 
-/// Whether a packed product takes all of k in one step. A panel of B as long as k is to leave room
-/// in the L2 cache.
-fn may_take_whole_k<T: CpuElement>(kernel: &MicroKernel<T>, [m, _, k]: [usize; 3]) -> bool {
+/// Whether a packed product takes all of a longer k in one step: accumulators are then in registers
+/// or in a row strip, and in a workspace as large as C otherwise.
+fn takes_whole_k<T: CpuElement>(kernel: &MicroKernel<T>, [m, _, k]: [usize; 3]) -> bool {
     size_of::<T::Out>() < size_of::<T::Acc>()
-        && k <= WHOLE_KC * kernel.kc
-        && kernel.tile[1] * kernel.k_groups(k) * size_of::<T::Acc>() <= Caches::detect().l2 / 2
+        && (kernel.kc + 1..=WHOLE_KC * kernel.kc).contains(&k)
         && kernel.along_k.is_none_or(|along_k| m > along_k.max_rows)
         && !kernel.padded_a
 }
@@ -343,7 +340,9 @@ mod tests {
         let short = half::bf16::micro_kernel(crate::Isa::Portable).kc;
         let of_bf16 = |m, k| kc::<half::bf16>([m, 600, k], [false; 2]);
         assert!(of_bf16(600, 2 * short) >= 2 * short);
+        assert!(of_bf16(100, 2 * short) >= 2 * short, "sums of a small C too");
         assert_eq!(of_bf16(600, WHOLE_KC * short + 1), short, "too long");
+        assert_eq!(of_bf16(600, short), short, "one step already");
         for fixed in [[true, false], [false, true]] {
             assert_eq!(kc::<half::bf16>([600, 600, 2 * short], fixed), short, "{fixed:?}");
         }

@@ -52,8 +52,8 @@ pub struct BlockingPlan {
     /// Whether C itself holds the accumulators.
     pub in_place: bool,
     /// Whether MR rows at a time accumulate over all of k in a row strip: scratch of the worker for
-    /// MR rows of its macro tile, which are then stored to C. Where sums are only rounded, they go
-    /// from registers to C.
+    /// MR rows of its macro tile, which are then stored to C. Where a micro-kernel can round them
+    /// and nothing else is to be done, they go from registers to C.
     pub row_strips: bool,
     /// MC and NC: rows and columns of a block of C.
     pub block: [usize; 2],

@@ -28,7 +28,7 @@ const LANES: usize = 16;
 /// accumulators, of 16 columns each. `$load` loads elements of a row of B for a unit, as far as
 /// `$mask` says, and `$interleave` brings `$group` of those rows together. `$dot` multiplies two
 /// vectors and adds a third. Accumulators of a row of A begin with `$start`, and `$in_order` brings
-/// their columns in order.
+/// their columns in order. `$read` and `$write` are for C, whose elements are of type `$c`.
 macro_rules! grouped {
     ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty => $c:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:ident, $in_order:ident, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident, $read:expr, $write:expr;
      $($units:literal: $($rows:literal)+;)+) => {
@@ -174,7 +174,7 @@ grouped! {
     |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
-// Sums of these instructions are never subnormal, which the instruction that rounds would make 0.
+// VCVTNEPS2BF16 reads subnormal accumulators as 0, but VDPBF16PS has written none.
 grouped! {
     one_rounded_vector_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => bf16, group 2, width 1, first16,
     |from: *const bf16, mask| _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(mask, from.cast())),

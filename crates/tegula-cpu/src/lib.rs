@@ -8,7 +8,8 @@
 //! - `micro_kernel`: the interface of micro-kernels, which are in `portable`, `x86`, `grouped`,
 //!   `along_k`, `whole_rows`, `whole_columns` and `amx`; `vectors`: what the vectorized ones share;
 //!   `vnni`: packing of bytes; `transpose`: transpositions in registers;
-//! - `blocking`: the plan, with MC, NC, KC and packing; `grid`: how threads share a block;
+//! - `problem`: the input of a plan; `accumulation`: KC, slices, and what is read unpacked;
+//!   `blocking`: the plan, with MC, NC and macro tiles; `grid`: how threads share a block;
 //!   `caches`: cache sizes;
 //! - `macro_kernel`: LOOP 5 to LOOP 1, written once, and in `first_rows` those that pack while they
 //!   multiply; `unpacked`: the loops without packing;

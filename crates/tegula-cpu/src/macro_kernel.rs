@@ -36,7 +36,7 @@ use super::pack_source::PackSource;
 use super::packed_b::panel_offset;
 use super::scratch::{ScratchBuffer, SharedPtr};
 use super::thread_pool::{self, parallel_phases};
-use super::unpacked::{BReads, UnpackedProduct};
+use super::unpacked::UnpackedProduct;
 
 /// A product of two matrices: C ← act(alpha·A·B + beta·C + bias).
 pub struct Product<'a, T: CpuElement> {
@@ -428,12 +428,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         (self.kernel.setup)();
         let tiles_per_row = cols.len().div_ceil(nr);
         let mut rows_already_packed = 0;
-        let row_strips = self.plan.row_strips;
-        let strip_width = self.plan.widest_tile(self.kernel, self.cols.len());
-        let c_tile = |rows: &Range<usize>, cols: &Range<usize>| {
-            product.c.at(self.rows.start + rows.start, self.cols.start + cols.start)
-        };
-        let rounded = select_rounded.filter(|_| row_strips && self.needs_only_rounding());
+        let rounded = select_rounded.filter(|_| self.plan.row_strips && self.needs_only_rounding());
         let value_bytes = if rounded.is_some() { size_of::<T::Out>() } else { size_of::<T::Acc>() };
         // LOOP 2.
         for (i, tile_rows) in chunks(rows.clone(), mr).enumerate() {
@@ -445,22 +440,18 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 self.kernel.compensation.map(|f| unsafe { f(a, a_row_stride, tile_rows.len(), k_groups) });
             let next = (tile_rows.end..rows.end.min(tile_rows.end + mr), a_panel(i + 1));
             rows_already_packed = 0;
-            let (first, row_stride) = match () {
-                _ if rounded.is_some() => (c_tile(&tile_rows, cols).cast(), product.c.row_stride),
-                _ if row_strips => (self.scratch[3].at(worker * mr * strip_width), strip_width as isize),
-                _ => (c.at(tile_rows.start, cols.start), c.row_stride),
-            };
+            let (c_rows, c_row_stride) = self.destination(worker, &tile_rows, step, rounded.is_some());
             // LOOP 1.
             for tile_cols in chunks(cols.clone(), nr) {
                 let mut overlap =
                     self.overlapped_packing(&next.0, k_range.clone(), rows_already_packed, tiles_per_row, next.1);
                 rows_already_packed += overlap.rows;
-                let to = first.wrapping_byte_add((tile_cols.start - cols.start) * value_bytes);
+                let c_tile = c_rows.wrapping_byte_add((tile_cols.start - cols.start) * value_bytes);
                 (overlap.prefetch, overlap.prefetch_row) = if last && !self.plan.in_place {
                     let row = product.c.row_stride.wrapping_mul(size_of::<T::Out>() as isize);
-                    (c_tile(&tile_rows, &tile_cols).cast(), row)
+                    (self.c_at(&tile_rows, &tile_cols).cast(), row)
                 } else {
-                    (to.cast(), row_stride.wrapping_mul(value_bytes as isize))
+                    (c_tile.cast(), c_row_stride.wrapping_mul(value_bytes as isize))
                 };
                 let b_k_stride =
                     if tile_cols.len() == nr { nr } else { tile_cols.len().next_multiple_of(vector_len) } as isize;
@@ -472,14 +463,14 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
                 let micro_kernel = rounded.unwrap_or(select_packed)(sizes);
                 // SAFETY: the micro-tile is in C or in scratch. Its operands are in A or packed A,
                 // and in the panel.
-                unsafe { micro_kernel([sizes[0], sizes[1], k_groups], alpha, &operands, beta, to, row_stride) };
+                unsafe { micro_kernel([sizes[0], sizes[1], k_groups], alpha, &operands, beta, c_tile, c_row_stride) };
             }
             if last && rounded.is_none() {
                 // SAFETY: the caller's promise. The accumulators are complete, and still in the L1
                 // cache.
                 unsafe {
-                    match row_strips {
-                        true => self.epilogue_to_c(tile_rows, cols.clone(), first, strip_width),
+                    match self.plan.row_strips {
+                        true => self.epilogue_to_c(tile_rows, cols.clone(), c_rows, c_row_stride as usize),
                         false => self.epilogue(tile_rows, cols.clone(), c),
                     }
                 }
@@ -487,6 +478,30 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         }
         (self.kernel.teardown)();
         product.count_work([rows.len(), cols.len(), k_range.len()]);
+    }
+
+    /// Where a step stores micro-tiles of some rows, from their first column on, and the row
+    /// stride: in C if they are rounded, in the row strip of the worker, or among the accumulators.
+    fn destination(
+        &self,
+        worker: usize,
+        rows: &Range<usize>,
+        step: &KcStep<T::Acc>,
+        is_rounded: bool,
+    ) -> (*mut T::Acc, isize) {
+        if is_rounded {
+            (self.c_at(rows, &step.cols).cast(), self.product.c.row_stride)
+        } else if self.plan.row_strips {
+            let width = self.plan.widest_tile(self.kernel, self.cols.len());
+            (self.scratch[3].at(worker * self.kernel.tile[0] * width), width as isize)
+        } else {
+            (step.accumulators.at(rows.start, step.cols.start), step.accumulators.row_stride)
+        }
+    }
+
+    /// The first of some rows and columns of the block, in C.
+    fn c_at(&self, rows: &Range<usize>, cols: &Range<usize>) -> *mut T::Out {
+        self.product.c.at(self.rows.start + rows.start, self.cols.start + cols.start)
     }
 
     /// Packs the rows of A of a KC step for the macro tile alone, a micro-panel at a time.
@@ -596,15 +611,15 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         let (b, first) = (b.at(self.cols.start + cols.start, k_range.start), c.at(rows.start, cols.start));
         let b_reads = self.plan.b_reads;
         let part = UnpackedProduct { sizes, alpha, a, a_strides, b, b_strides, beta, c: first, c_row_stride, b_reads };
-        // All of k, since a sum that is read from memory may be subnormal.
-        let is_rounded = last && sizes[2] == self.product.sizes[2] && b_reads == BReads::Direct;
-        let rounded = self.kernel.select_unpacked_rounded.filter(|_| is_rounded && self.needs_only_rounding());
-        if let Some(select) = rounded {
-            let c = self.product.c.submatrix(self.rows.start + rows.start, self.cols.start + cols.start);
-            let part = UnpackedProduct { c: c.start.cast(), c_row_stride: c.row_stride, ..part };
+        // All of k: these micro-kernels do not read partial sums of earlier steps, which are in
+        // scratch.
+        if last && sizes[2] == self.product.sizes[2] && self.needs_only_rounding() {
+            let c_row_stride = self.product.c.row_stride;
+            let part = UnpackedProduct { c: self.c_at(rows, cols).cast(), c_row_stride, ..part };
             // SAFETY: the part is in C, and its operands are in A and B.
-            unsafe { part.run_rounded(self.kernel, select) };
-            return self.product.count_work(sizes);
+            if unsafe { part.run_rounded(self.kernel) } {
+                return self.product.count_work(sizes);
+            }
         }
         // SAFETY: the part is in C or in scratch, and its operands are in A and B, whose elements
         // need no packing.

@@ -179,7 +179,9 @@ impl OverlappedPacking {
 /// nor C is accessed.
 /// [`MicroOperands::compensation`] has a value for each row where [`MicroKernel::compensation`] is
 /// set and operands are packed. The operands can be read. C, with the row stride `row`, can be
-/// written, and read unless beta is 0.
+/// written, and read unless beta is 0. For [`MicroKernel::select_rounded`] and
+/// [`MicroKernel::select_unpacked_rounded`] its elements, of which the stride counts, are of type
+/// `T::Out`.
 pub type MicroKernelFn<S> = unsafe fn([usize; 3], S, &MicroOperands<S>, S, *mut S, row: isize);
 
 /// Selects the micro-kernel for a micro-tile of `[rows, cols]`.
@@ -276,14 +278,14 @@ pub struct MicroKernel<T: CpuElement> {
     pub teardown: fn(),
     /// Selects the micro-kernel for packed operands.
     pub select_packed: SelectFn<T::Acc>,
-    /// The same for an alpha of 1, a beta of 0, and a C of type `T::Out`: sums are rounded in
-    /// registers, to the bits of [`narrow`](Self::narrow). At most [`tile`](Self::tile); `None`
+    /// The same for an alpha of 1, a beta of 0, and a C of type `T::Out`: accumulators are rounded
+    /// in registers, to the bits of [`narrow`](Self::narrow). At most [`tile`](Self::tile); `None`
     /// where accumulators are elements of C, or go through memory.
     pub select_rounded: Option<SelectFn<T::Acc>>,
     /// Selects the micro-kernel for unpacked operands; `None` where packing is required. Strides of
     /// [`MicroOperands`] are in elements.
     pub select_unpacked: Option<SelectFn<T::Acc>>,
-    /// The same, with sums rounded as in [`select_rounded`](Self::select_rounded).
+    /// The same, with accumulators rounded as by [`select_rounded`](Self::select_rounded).
     pub select_unpacked_rounded: Option<SelectFn<T::Acc>>,
     /// The micro-tile where the first rows pack B; `None` where B is always packed before.
     pub first_rows: Option<FirstRows>,

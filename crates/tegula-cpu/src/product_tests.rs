@@ -278,6 +278,23 @@ fn micro_kernels_meet_the_constraints_of_blocking() {
                 T::TYPE
             );
             assert!(kc % (k_pack * k_unit) == 0, "{isa} {}", T::TYPE);
+            // Micro-kernels that round exist for all micro-tiles, whole and partial.
+            let rounds = [kernel.select_rounded.is_some(), kernel.select_unpacked_rounded.is_some()];
+            let rounding_isas: &[Isa] = match T::TYPE {
+                Type::F16 => &[Isa::Avx512, Isa::Vnni, Isa::Avx512Bf16, Isa::Amx],
+                Type::BF16 => &[Isa::Avx512Bf16],
+                _ => &[],
+            };
+            assert_eq!(rounds, [rounding_isas.contains(&isa); 2], "{isa} {}", T::TYPE);
+            for (vectors, rows) in (1..=nr / vector_len).flat_map(|vectors| (1..=mr).map(move |rows| (vectors, rows))) {
+                let _ = kernel.select_rounded.map(|of| [0, 1].map(|less| of([rows, vectors * vector_len - less])));
+            }
+            for (most, vectors) in max_rows.into_iter().zip(1..) {
+                let of_rows = |of: micro_kernel::SelectFn<T::Acc>, rows| {
+                    [0, 1].map(|less| of([rows, vectors * vector_len - less]))
+                };
+                let _ = kernel.select_unpacked_rounded.map(|of| (1..=most).map(|rows| of_rows(of, rows)).last());
+            }
             assert!(kernel.compensation.is_none() || mr <= micro_kernel::COMPENSATED_ROWS, "{isa} {}", T::TYPE);
             if let Some(micro_kernel::FirstRows { tile: [rows, vectors], .. }) = kernel.first_rows {
                 assert!(vectors <= micro_kernel::PACKING_VECTORS && rows <= max_rows[vectors - 1], "{isa} {}", T::TYPE);

@@ -67,6 +67,7 @@ unsafe fn multiply_rows<T: CpuElement>(kernel: &MicroKernel<T>, product: &Unpack
         match () {
             _ if product.b_strides[0] != 1 => multiply_transposed(kernel, product),
             _ if in_place => product.run(kernel),
+            _ if product.run_rounded(kernel) => (),
             _ => multiply_rounded(kernel, product),
         }
     }
@@ -99,11 +100,7 @@ unsafe fn multiply_transposed<T: CpuElement>(kernel: &MicroKernel<T>, product: &
 /// As for [`multiply_small`]; beta is 0.
 #[inline(never)]
 unsafe fn multiply_rounded<T: CpuElement>(kernel: &MicroKernel<T>, product: &UnpackedProduct<T>) {
-    let UnpackedProduct { sizes: [m, n, k], alpha, a, a_strides, c, c_row_stride, b_reads, .. } = *product;
-    if let Some(select) = kernel.select_unpacked_rounded.filter(|_| alpha == T::Acc::ONE && b_reads == BReads::Direct) {
-        // SAFETY: the caller's promise.
-        return unsafe { product.run_rounded(kernel, select) };
-    }
+    let UnpackedProduct { sizes: [m, n, k], a, a_strides, c, c_row_stride, .. } = *product;
     let mut sums = SmallMatrix::<T::Acc, { ROUNDED_ROWS * SMALL_EXTENT }>::uninit();
     let (stride, sums) = (n.next_multiple_of(kernel.vector_len), sums.start());
     let mut strip = UnpackedProduct { c: sums, c_row_stride: stride as isize, ..*product };

@@ -12,8 +12,9 @@ use super::micro_kernel::{
     WholeColumns, whole_columns_ahead, whole_rows_ahead,
 };
 
-/// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves, and C holds the
-/// accumulators.
+/// C ← alpha·A·B + beta·C, where the micro-kernels read A and B themselves. C holds the
+/// accumulators, or is narrower for [`UnpackedProduct::run_rounded`] and
+/// [`multiply_small`](super::unblocked::multiply_small).
 #[derive(Clone, Copy)]
 pub struct UnpackedProduct<T: CpuElement> {
     /// m, n and k, all nonzero.
@@ -27,8 +28,7 @@ pub struct UnpackedProduct<T: CpuElement> {
     pub b: *const T,
     pub b_strides: [isize; 2],
     pub beta: T::Acc,
-    /// The first element of C, and its row stride. Columns are contiguous. For
-    /// [`multiply_small`](super::unblocked::multiply_small) elements may be narrower.
+    /// The first element of C, and its row stride in elements. Columns are contiguous.
     pub c: *mut T::Acc,
     pub c_row_stride: isize,
     pub b_reads: BReads,
@@ -127,16 +127,20 @@ impl<T: CpuElement> UnpackedProduct<T> {
         unsafe { self.run_micro_tiles::<T::Acc>(kernel, select, operands) }
     }
 
-    /// Multiplies, where C has elements of type `T::Out`, alpha is 1 and beta 0, by
-    /// [`MicroKernel::select_unpacked_rounded`].
+    /// Multiplies by [`MicroKernel::select_unpacked_rounded`], where C has elements of type
+    /// `T::Out`. False, and nothing is done, where there is none, or where more is to be done than
+    /// to round.
     ///
     /// # Safety
     /// As for [`run`](Self::run).
-    pub unsafe fn run_rounded(&self, kernel: &MicroKernel<T>, select: SelectFn<T::Acc>) {
+    pub unsafe fn run_rounded(&self, kernel: &MicroKernel<T>) -> bool {
+        let is_plain = self.alpha == T::Acc::ONE && self.beta == T::Acc::ZERO && self.b_reads == BReads::Direct;
+        let Some(select) = kernel.select_unpacked_rounded.filter(|_| is_plain) else { return false };
         let (a_row_stride, b_k_stride) = (self.a_strides[0].wrapping_mul(size_of::<T>() as isize), self.b_strides[1]);
         let operands = MicroOperands::new(self.a.cast(), [a_row_stride, self.a_strides[1]], self.b.cast(), b_k_stride);
         // SAFETY: the caller's promise.
         unsafe { self.run_micro_tiles::<T::Out>(kernel, select, operands) }
+        true
     }
 
     /// Multiplies by micro-tiles, of micro-kernels that write elements of type `C`.

@@ -23,13 +23,13 @@ use super::{along_k, grouped, vnni, whole_columns, whole_rows};
 /// `$select` selects one by the rows and columns of a micro-tile.
 ///
 /// `$s` is the type of packed elements, `$t` that of the accumulators. `$broadcast` broadcasts an
-/// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C. All three
-/// take a mask of the first lanes. A masked load costs about as much as a multiplication, so where
-/// `$unmasked` holds, whole vectors have their own micro-kernels. Accumulators start from
-/// [`MicroOperands::compensation`] where `$compensated` holds, else from 0. Where `$packs_b` holds,
-/// B is prefetched as [`MicroOperands::b_ahead`] and [`MicroOperands::prefetch`] say, and up to
-/// [`PACKING_VECTORS`] vectors are packed to [`MicroOperands::b_panel`]. `$step` multiplies two
-/// vectors and adds a third.
+/// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C, whose
+/// elements are of type `$c`. All three take a mask of the first lanes. A masked load costs about
+/// as much as a multiplication, so where `$unmasked` holds, whole vectors have their own micro-
+/// kernels. Accumulators start from [`MicroOperands::compensation`] where `$compensated` holds,
+/// else from 0. Where `$packs_b` holds, B is prefetched as [`MicroOperands::b_ahead`] and
+/// [`MicroOperands::prefetch`] say, and up to [`PACKING_VECTORS`] vectors are packed to
+/// [`MicroOperands::b_panel`]. `$step` multiplies two vectors and adds a third.
 macro_rules! select {
     ($select:ident: $features:literal, $s:ty, $broadcast:expr, $t:ty as $vector:ty => $c:ty, $mask:ident, $compensated:literal, $unmasked:literal, $packs_b:literal, $widen:expr, $load:expr, $store:expr;
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
@@ -43,6 +43,7 @@ macro_rules! select {
             unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
                 let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, mut b_panel, prefetch, .. } = *operands;
+                const { assert!(!$packs_b || size_of::<$c>() == size_of::<$s>(), "C and panels are stored alike") };
                 let (mut prefetch, c) = (*prefetch, c.cast::<$c>());
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };
@@ -313,7 +314,7 @@ select! {
     _mm512_set1_ps, _mm512_mul_ps, _mm512_add_ps, step_bf16;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6 7 8; 3: 1 2 3 4 5 6 7 8; 4: 1 2 3 4 5 6;
 }
-// Sums of these instructions are never subnormal, which the instruction that rounds would make 0.
+// VCVTNEPS2BF16 reads subnormal accumulators as 0, but VDPBF16PS has written none.
 select! {
     rounded_512_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", [u8; 4], |x| _mm512_castsi512_ps(_mm512_set1_epi32(i32::from_ne_bytes(x))), f32 as __m512 => bf16, first16, false, true, false,
     |from: *const [u8; 4], mask| _mm512_maskz_loadu_ps(mask, from.cast()),

@@ -121,8 +121,11 @@ fn bits_of_few_rows_are_those_of_many() {
                     assert!(product(m, true) == many[1][..m * n], "{isa} {} {m} rows, batch-invariant", T::TYPE);
                     let kernel = T::micro_kernel(isa);
                     let dot_products = kernel.whole_columns.is_some_and(|whole| m <= whole.cached_rows);
-                    // Several steps of k, which many rows of a narrower type take only there.
-                    let is_few = usize::from(kernel.along_k.is_some_and(|along_k| m <= along_k.max_rows));
+                    // Many rows of a narrower type take all of k in one step, unless
+                    // batch-invariant.
+                    let is_narrower = size_of::<T::Out>() < size_of::<T::Acc>();
+                    let is_few = kernel.along_k.is_some_and(|along_k| m <= along_k.max_rows);
+                    let is_few = usize::from(is_narrower && is_few);
                     assert!(dot_products || product(m, false) == many[is_few][..m * n], "{isa} {} {m} rows", T::TYPE);
                 }
             }
