@@ -286,14 +286,16 @@ fn micro_kernels_meet_the_constraints_of_blocking() {
                 _ => &[],
             };
             assert_eq!(rounds, [rounding_isas.contains(&isa); 2], "{isa} {}", T::TYPE);
-            for (vectors, rows) in (1..=nr / vector_len).flat_map(|vectors| (1..=mr).map(move |rows| (vectors, rows))) {
-                let _ = kernel.select_rounded.map(|of| [0, 1].map(|less| of([rows, vectors * vector_len - less])));
+            let of_tiles = |select: micro_kernel::SelectFn<T::Acc>, vectors: usize, most_rows: usize| {
+                for rows in 1..=most_rows {
+                    let _ = [0, 1].map(|less| select([rows, vectors * vector_len - less]));
+                }
+            };
+            if let Some(select) = kernel.select_rounded {
+                (1..=nr / vector_len).for_each(|vectors| of_tiles(select, vectors, mr));
             }
-            for (most, vectors) in max_rows.into_iter().zip(1..) {
-                let of_rows = |of: micro_kernel::SelectFn<T::Acc>, rows| {
-                    [0, 1].map(|less| of([rows, vectors * vector_len - less]))
-                };
-                let _ = kernel.select_unpacked_rounded.map(|of| (1..=most).map(|rows| of_rows(of, rows)).last());
+            if let Some(select) = kernel.select_unpacked_rounded {
+                (1..=widths).for_each(|vectors| of_tiles(select, vectors, max_rows[vectors - 1]));
             }
             assert!(kernel.compensation.is_none() || mr <= micro_kernel::COMPENSATED_ROWS, "{isa} {}", T::TYPE);
             if let Some(micro_kernel::FirstRows { tile: [rows, vectors], .. }) = kernel.first_rows {

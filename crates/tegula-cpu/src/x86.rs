@@ -35,6 +35,7 @@ macro_rules! select {
      $splat:ident, $mul:ident, $add:ident, $step:ident; $($vectors:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const LANES: usize = size_of::<$vector>() / size_of::<$t>();
+            const { assert!(!$packs_b || size_of::<$c>() == size_of::<$s>(), "C and panels are stored alike") };
 
             /// # Safety
             /// As for [`super::micro_kernel::MicroKernelFn`], for `R` rows and `V` vectors of
@@ -43,7 +44,6 @@ macro_rules! select {
             unsafe fn micro_kernel<const R: usize, const V: usize, const WHOLE: bool>([_, cols, k_groups]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
                 let (mut a, mut b) = (operands.a.cast::<$s>(), operands.b.cast::<$s>());
                 let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, mut b_panel, prefetch, .. } = *operands;
-                const { assert!(!$packs_b || size_of::<$c>() == size_of::<$s>(), "C and panels are stored alike") };
                 let (mut prefetch, c) = (*prefetch, c.cast::<$c>());
                 let last = $mask(cols - (V - 1) * LANES);
                 let mask = |v: usize| if WHOLE || v + 1 < V { $mask(LANES) } else { last };

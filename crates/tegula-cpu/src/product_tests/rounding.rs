@@ -25,7 +25,7 @@ fn values<T: Scalar>(random: &mut Random, len: usize, exponents: i32, [of_k, str
         let bits = random.bits();
         let exponent = (bits & 0xFFFF) as i32 % (2 * exponents + 1) - exponents;
         let magnitude = (1.0 + (bits >> 16 & 0xFFFF) as f64 / 65536.0) * f64::from(exponent).exp2();
-        let value = match i % stride == 0 && i / stride < of_k {
+        let value = match i.is_multiple_of(stride) && i / stride < of_k {
             true => [f64::INFINITY, f64::NAN, 0.0, magnitude][(bits >> 34 & 3) as usize],
             false => magnitude,
         };
