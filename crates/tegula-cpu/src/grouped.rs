@@ -14,8 +14,8 @@ use half::bf16;
 
 use super::micro_kernel::{MicroKernelFn, MicroOperands};
 use super::vectors::{
-    PREFETCH_STEPS, RowStrides, array, first16, first32, first64, for_rows, from_registers, prefetch_ahead, prefetch_c,
-    rounded_to_bf16, step_bf16, wide_step_bytes, widened,
+    PREFETCH_STEPS, RowStrides, align_frame, array, first16, first32, first64, for_rows, from_registers,
+    prefetch_ahead, prefetch_c, rounded_to_bf16, step_bf16, wide_step_bytes,
 };
 use super::vnni::{self, in_order, interleave};
 
@@ -28,9 +28,10 @@ const LANES: usize = 16;
 /// accumulators, of 16 columns each. `$load` loads elements of a row of B for a unit, as far as
 /// `$mask` says, and `$interleave` brings `$group` of those rows together. `$dot` multiplies two
 /// vectors and adds a third. Accumulators of a row of A begin with `$start`, and `$in_order` brings
-/// their columns in order. `$read` and `$write` are for C, whose elements are of type `$c`.
+/// their columns in order. Where elements of C, of type `$c`, are narrower, `$store_rounded` stores
+/// the accumulators of a unit, and alpha and beta have no use.
 macro_rules! grouped {
-    ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty => $c:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:ident, $in_order:ident, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident, $read:expr, $write:expr;
+    ($select:ident: $features:literal, $s:ty, $t:ty as $vector:ty => $c:ty, group $group:literal, width $width:literal, $mask:ident, $load:expr, $interleave:ident, $in_order:ident, $start:ident, $splat:ident, $dot:ident, $mul:ident, $add:ident, $cast:ident, $bits:ident, $store_rounded:ident;
      $($units:literal: $($rows:literal)+;)+) => {
         fn $select([rows, cols]: [usize; 2]) -> MicroKernelFn<$t> {
             const GROUP: usize = $group;
@@ -41,6 +42,7 @@ macro_rules! grouped {
             /// columns. The last unit is partial unless `WHOLE`.
             #[target_feature(enable = $features)]
             unsafe fn micro_kernel<const R: usize, const U: usize, const WHOLE: bool>([_, cols, k]: [usize; 3], alpha: $t, operands: &MicroOperands<$t>, beta: $t, c: *mut $t, row: isize) {
+                align_frame!();
                 let (mut a, mut b, c) = (operands.a.cast::<$s>(), operands.b.cast::<$s>(), c.cast::<$c>());
                 let MicroOperands { a_row_stride, a_k_stride, b_k_stride, b_ahead, .. } = *operands;
                 let cols_of = |u: usize| if WHOLE || u + 1 < U { COLS } else { cols - (U - 1) * COLS };
@@ -104,21 +106,27 @@ macro_rules! grouped {
                 for i in 0..R {
                     for u in 0..U {
                         let mut sums = accumulators[i][u];
+                        let c = c.wrapping_offset(i as isize * row).wrapping_add(u * COLS);
+                        if size_of::<$c>() < size_of::<$t>() {
+                            // SAFETY: the caller's promise: C has these rows and columns.
+                            unsafe { $store_rounded(sums, c.cast(), $mask(cols_of(u))) };
+                            continue;
+                        }
                         if alpha != 1 as $t {
                             sums = array!([scale; $width], |v| $mul(scale, sums[v]));
                         }
                         let sums = $in_order(array!([_mm512_setzero_si512(); $width], |v| $bits(sums[v])));
                         for v in 0..$width {
                             let left = cols_of(u).saturating_sub(v * LANES).min(LANES);
-                            let c = c.wrapping_offset(i as isize * row).wrapping_add(u * COLS + v * LANES);
+                            let c = c.wrapping_add(v * LANES);
                             let mut sum = $cast(sums[v]);
-                            // SAFETY: the caller's promise: C has these rows and columns, and can
-                            // be read unless beta is 0.
+                            // SAFETY: as above, and it can be read unless beta is 0.
                             unsafe {
                                 if beta != 0 as $t {
-                                    sum = $add(sum, $mul(keep, $read(c, first16(left))));
+                                    let before = _mm512_maskz_loadu_epi32(first16(left), c.cast());
+                                    sum = $add(sum, $mul(keep, $cast(before)));
                                 }
-                                $write(c, first16(left), sum);
+                                _mm512_mask_storeu_epi32(c.cast(), first16(left), $bits(sum));
                             }
                         }
                     }
@@ -163,44 +171,38 @@ pub const BYTES_ROWS: [usize; 8] = [12, 6, 6, 6, 3, 3, 3, 3];
 grouped! {
     one_vector_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => f32, group 2, width 1, first16,
     |from: *const bf16, mask| _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(mask, from.cast())),
-    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
-    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
+    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512, not_narrower;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 grouped! {
     vectors_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => f32, group 2, width 2, first32,
     |from: *const bf16, mask| _mm512_maskz_loadu_epi16(mask, from.cast()),
-    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
-    |from, mask| _mm512_maskz_loadu_ps(mask, from), |to, mask, sum| _mm512_mask_storeu_ps(to, mask, sum);
+    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512, not_narrower;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 // VCVTNEPS2BF16 reads subnormal accumulators as 0, but VDPBF16PS has written none.
 grouped! {
     one_rounded_vector_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => bf16, group 2, width 1, first16,
     |from: *const bf16, mask| _mm512_zextsi256_si512(_mm256_maskz_loadu_epi16(mask, from.cast())),
-    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
-    |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())), |to: *mut bf16, mask, sum| _mm256_mask_storeu_epi16(to.cast(), mask, rounded_to_bf16(sum));
+    pair_of_vector, same_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512, store_rounded_vector;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 grouped! {
     rounded_vectors_of_bf16: "avx512f,avx512bw,avx512vl,avx512bf16", bf16, f32 as __m512 => bf16, group 2, width 2, first32,
     |from: *const bf16, mask| _mm512_maskz_loadu_epi16(mask, from.cast()),
-    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512,
-    |from: *const bf16, mask| widened(_mm256_maskz_loadu_epi16(mask, from.cast())), |to: *mut bf16, mask, sum| _mm256_mask_storeu_epi16(to.cast(), mask, rounded_to_bf16(sum));
+    interleave_words, two_in_order, no_start, _mm512_set1_ps, dot_bf16, _mm512_mul_ps, _mm512_add_ps, _mm512_castsi512_ps, _mm512_castps_si512, store_rounded_pair;
     1: 1 2 3 4 5 6 7 8 9 10 11 12; 2: 1 2 3 4 5 6; 3: 1 2 3 4; 4: 1 2 3;
 }
 grouped! {
     one_vector_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i => i32, group 4, width 1, first16,
     |from: *const i8, mask| _mm512_zextsi128_si512(_mm_maskz_loadu_epi8(mask, from)),
-    four_of_vector, same_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same,
-    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
+    four_of_vector, same_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same, not_narrower;
     1: 1 2 3 4 5 6 7 8 9 10 11 12;
 }
 grouped! {
     vectors_of_bytes: "avx512f,avx512bw,avx512vl,avx512vnni", i8, i32 as __m512i => i32, group 4, width 4, first64,
     |from: *const i8, mask| _mm512_maskz_loadu_epi8(mask, from),
-    interleave, in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same,
-    |from, mask| _mm512_maskz_loadu_epi32(mask, from), |to, mask, sum| _mm512_mask_storeu_epi32(to, mask, sum);
+    interleave, in_order, compensation, _mm512_set1_epi32, wide_step_bytes, _mm512_mullo_epi32, _mm512_add_epi32, same, same, not_narrower;
     1: 1 2 3 4 5 6; 2: 1 2 3;
 }
 
@@ -282,6 +284,37 @@ fn four_of_vector([first, second, third, fourth]: [__m512i; 4]) -> [__m512i; 1] 
 fn interleave_words([even, odd]: [__m512i; 2]) -> [__m512i; 2] {
     [_mm512_unpacklo_epi16(even, odd), _mm512_unpackhi_epi16(even, odd)]
 }
+
+/// Stores 16 accumulators as bf16.
+///
+/// # Safety
+/// The elements of the mask can be written.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn store_rounded_vector([sums]: [__m512; 1], c: *mut i16, mask: __mmask16) {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_mask_storeu_epi16(c, mask, rounded_to_bf16(sums)) };
+}
+
+/// Stores 32 accumulators as bf16, in the order of columns before [`interleave_words`].
+///
+/// # Safety
+/// The elements of the mask can be written.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+unsafe fn store_rounded_pair([low, high]: [__m512; 2], c: *mut i16, mask: __mmask32) {
+    // SAFETY: both are vectors of 64 bytes.
+    let rounded = unsafe { std::mem::transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(high, low)) };
+    let in_order = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), rounded);
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_mask_storeu_epi16(c, mask, in_order) };
+}
+
+/// For elements of C that accumulators are.
+///
+/// # Safety
+/// None: it is never called.
+unsafe fn not_narrower<S, M, const N: usize>(_: [S; N], _: *mut i16, _: M) {}
 
 #[inline]
 fn same_order(sums: [__m512i; 1]) -> [__m512i; 1] {

@@ -25,6 +25,22 @@ macro_rules! hidden {
     }};
 }
 
+/// Begins the stack frame of a function at a cache line.
+///
+/// Where registers do not suffice for all accumulators, some go through the stack in every step. A
+/// vector that crosses a cache line would take several times as long. The compiler aligns them only
+/// if a variable needs it.
+macro_rules! align_frame {
+    () => {
+        #[repr(align(64))]
+        struct CacheLine(#[allow(dead_code, reason = "only its alignment counts")] u8);
+        let line = std::mem::MaybeUninit::<CacheLine>::uninit();
+        // SAFETY: the assembly is a comment.
+        unsafe { std::arch::asm!("/* {0} */", in(reg) line.as_ptr(), options(readonly, nostack, preserves_flags)) };
+    };
+}
+pub(super) use align_frame;
+
 /// Multiples of a row stride in bytes, so that an address is one register plus a multiple of
 /// another. The compiler would otherwise step from row to row, with instructions that displace
 /// multiplications.
