@@ -153,7 +153,7 @@ pub fn bf16_pairs([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
     if cols <= LANES { one_vector_of_bf16([rows, cols]) } else { vectors_of_bf16([rows, cols]) }
 }
 
-/// The same, with rounded sums.
+/// The same, with accumulators rounded in registers.
 pub fn rounded_bf16_pairs([rows, cols]: [usize; 2]) -> MicroKernelFn<f32> {
     if cols <= LANES { one_rounded_vector_of_bf16([rows, cols]) } else { rounded_vectors_of_bf16([rows, cols]) }
 }
@@ -310,10 +310,10 @@ unsafe fn store_rounded_pair([low, high]: [__m512; 2], c: *mut i16, mask: __mmas
     unsafe { _mm512_mask_storeu_epi16(c, mask, in_order) };
 }
 
-/// For elements of C that accumulators are.
+/// Stands for `$store_rounded` where C holds the accumulators, and is never called.
 ///
 /// # Safety
-/// None: it is never called.
+/// None.
 unsafe fn not_narrower<S, M, const N: usize>(_: [S; N], _: *mut i16, _: M) {}
 
 #[inline]

@@ -631,7 +631,7 @@ impl<T: CpuElement> CBlock<'_, '_, T> {
         self.product.count_work(sizes);
     }
 
-    /// Whether complete accumulators are only rounded to the type of C, whose rows are contiguous.
+    /// Whether complete accumulators are only rounded to the type of C, and its rows contiguous.
     fn needs_only_rounding(&self) -> bool {
         let Product { alpha, beta, c, epilogue, .. } = self.product;
         *alpha == T::Acc::ONE && *beta == T::Acc::ZERO && epilogue.is_none() && c.col_stride == 1

@@ -23,11 +23,11 @@ use super::{along_k, grouped, vnni, whole_columns, whole_rows};
 /// `$select` selects one by the rows and columns of a micro-tile.
 ///
 /// `$s` is the type of packed elements, `$t` that of the accumulators. `$broadcast` broadcasts an
-/// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C, whose
-/// elements are of type `$c`. All three take a mask of the first lanes. A masked load costs about
-/// as much as a multiplication, so where `$unmasked` holds, whole vectors have their own micro-
-/// kernels. Accumulators start from [`MicroOperands::compensation`] where `$compensated` holds,
-/// else from 0. Where `$packs_b` holds, B is prefetched as [`MicroOperands::b_ahead`] and
+/// element of A, `$widen` loads adjacent elements of B; `$load` and `$store` are for C, with
+/// elements of type `$c`. All three take a mask of the first lanes. A masked load costs about as
+/// much as a multiplication, so where `$unmasked` holds, whole vectors have their own
+/// micro-kernels. Accumulators start from [`MicroOperands::compensation`] where `$compensated`
+/// holds, else from 0. Where `$packs_b` holds, B is prefetched as [`MicroOperands::b_ahead`] and
 /// [`MicroOperands::prefetch`] say, and up to [`PACKING_VECTORS`] vectors are packed to
 /// [`MicroOperands::b_panel`]. `$step` multiplies two vectors and adds a third.
 macro_rules! select {

@@ -34,8 +34,8 @@ fn values<T: Scalar>(random: &mut Random, len: usize, exponents: i32, [of_k, str
     (0..len).map(value).collect()
 }
 
-/// C with distant columns, whose accumulators go through memory, has the bits of one with adjacent
-/// columns.
+/// C with distant columns has the bits of C with adjacent ones; only its accumulators go through
+/// memory.
 #[test]
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn accumulators_are_rounded_alike_in_registers_and_from_memory() {
